@@ -1,0 +1,51 @@
+# GProj CI. `make help` lists what there is; everything runs in .venv, which is made on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MEMBERS := kernels/suite kernels/gproj dashboards service workers
+# An index with smaller builds of torch, for machines without a GPU: make TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+PYTEST_ARGS ?=
+PORT ?= 8000
+
+.DEFAULT_GOAL := help
+.PHONY: help demo serve test lint format browser clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+		|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
+
+demo: $(VENV)/ready ## Watch the whole path: three commits, three verdicts (DEMO_ONCE=1 ends with them)
+	$(BIN)/gprojci demo
+
+serve: $(VENV)/ready ## Start everything on this machine (PORT=8000), data in gprojci-data/
+	$(BIN)/gprojci serve --port $(PORT)
+
+test: $(VENV)/ready browser ## Run all tests (PYTEST_ARGS="-k name" for some)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/ready ## Check style, types and import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/ready ## Format the code
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+browser: $(VENV)/ready
+	@$(BIN)/python tests/browser/find_chromium.py --install
+
+clean: ## Remove the environment, the demo and all caches; gprojci-data/ stays
+	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/ready: constraints.txt pyproject.toml $(MEMBERS:%=%/pyproject.toml)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
+		--group dev $(MEMBERS:%=--editable %)
+	@touch $@

@@ -1,0 +1,103 @@
+"""The accuracy suite: errors of every slice against float64, vanishing slices, and their summary."""
+
+import math
+import statistics
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from gprojci_suite import metrics, reference
+from gprojci_suite.contract.report import AccuracySummary, Slice
+from gprojci_suite.contract.vocabulary import TENSORS, Revision
+from gprojci_suite.inputs import InputSet
+from gprojci_suite.reference import AttentionResult
+
+VANISHING = 1e-4
+"""A slice vanishes when its reference norm is below this fraction of the largest one of its tensor and input."""
+
+
+def references(inputs: InputSet) -> dict[str, AttentionResult]:
+    """Float64 results of every layer of an input set."""
+    return {
+        name: reference.attention(t.q, t.k, t.v, t.do, causal=inputs.causal, softmax_scale=inputs.softmax_scale)
+        for name, t in inputs.layers.items()
+    }
+
+
+def slices(
+    backend: str,
+    revision: Revision,
+    input_name: str,
+    results: Mapping[str, Mapping[str, Tensor]],
+    expected: Mapping[str, AttentionResult],
+) -> list[Slice]:
+    """Metrics of every (tensor, layer, batch, head).
+
+    Args:
+        backend: name of the backend.
+        revision: its revision.
+        input_name: name of the input set.
+        results: o, dq, dk and dv by layer, shaped like the reference.
+        expected: float64 results by layer.
+    """
+    known = {name: metrics.get(name) for name in metrics.names()}
+    found = []
+    for tensor in TENSORS:
+        norms = {layer: getattr(result, tensor).flatten(2).norm(dim=-1) for layer, result in expected.items()}
+        largest = max(float(norm.max()) for norm in norms.values())
+        for layer in expected:
+            wanted, got = getattr(expected[layer], tensor), results[layer][tensor].double()
+            for batch in range(wanted.shape[0]):
+                for head in range(wanted.shape[1]):
+                    values = {
+                        name: metric.compute(got[batch, head], wanted[batch, head], largest)
+                        for name, metric in known.items()
+                    }
+                    values["nonfinite"] = int(values["nonfinite"])
+                    found.append(
+                        Slice(
+                            backend=backend,
+                            revision=revision,
+                            input=input_name,
+                            slice=f"{layer}.b{batch}.h{head}",
+                            layer=layer,
+                            batch=batch,
+                            head=head,
+                            tensor=tensor,
+                            vanishing=float(norms[layer][batch, head]) < VANISHING * largest,
+                            **values,  # type: ignore[arg-type]
+                        )
+                    )
+    return found
+
+
+def summarise(found: list[Slice]) -> list[AccuracySummary]:
+    """One line per (backend, revision, input, tensor); NaN counts as the largest error there is."""
+
+    def badness(item: Slice) -> float:
+        return math.inf if math.isnan(item.rel_err) else item.rel_err
+
+    groups: dict[tuple[str, str, str, str], list[Slice]] = {}
+    for item in found:
+        groups.setdefault((item.backend, item.revision, item.input, item.tensor), []).append(item)
+    result = []
+    for members in groups.values():
+        counted = [item for item in members if not item.vanishing]
+        worst = max(counted, key=badness, default=None)
+        median = statistics.median(badness(item) for item in counted) if counted else math.nan
+        first = members[0]
+        result.append(
+            AccuracySummary(
+                backend=first.backend,
+                revision=first.revision,
+                input=first.input,
+                tensor=first.tensor,
+                median=median,
+                worst=worst.rel_err if worst else math.nan,
+                worst_slice=worst.slice if worst else "",
+                slices=len(members),
+                vanishing=len(members) - len(counted),
+                nonfinite=sum(item.nonfinite for item in members),
+            )
+        )
+    return result

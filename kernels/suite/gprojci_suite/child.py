@@ -1,0 +1,230 @@
+"""One backend in a process of its own: loads it, computes and times cases as the parent commands over a pair of pipes.
+
+Started as `python -P -m gprojci_suite.child READ_FD WRITE_FD PARENT`; each message is one line of JSON. The interpreter
+may be that of a measured environment, which holds torch and the subject: nothing else is imported here.
+"""
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+CLOCK = time.perf_counter  # Taken before any measured code is imported, which could replace it.
+DETAIL_LIMIT = 4000
+FLUSH_BYTES = 2**28
+
+
+class Refused(Exception):
+    """A backend cannot do what was asked; carries a status of the report and the reason."""
+
+    def __init__(self, status: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends (Linux); exit at once when that has happened already."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Backend:
+    """The loaded backend and the case it works on."""
+
+    def __init__(self) -> None:
+        self.attention: Callable[..., Any] | None = None
+        self.peer: Any = None
+        self.device = "cpu"
+        self.case: dict[str, Any] = {}
+        self.tensors: dict[str, Any] = {}
+        self.flush_buffer: Any = None
+
+    def start(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Import torch and the backend: a peer by `peer`, or a subject by `entry`, checked to come from `site`."""
+        try:
+            import torch
+        except ImportError as error:
+            raise Refused("build_error", f"the environment has no usable torch: {error}") from error
+        self.device = message["device"]
+        torch.set_num_threads(message["threads"])
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise Refused("runtime_error", "torch sees no CUDA device in this environment")
+        if message["peer"] is not None:
+            from gprojci_suite import peers
+
+            self.peer = peers.get(message["peer"])
+            self.attention = self.peer.attention
+        else:
+            self.attention = load_entry(message["entry"], message["site"], message["path"])
+        return {"torch": torch.__version__}
+
+    def supported(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Refuse with the peer's reason when it cannot compute the case."""
+        if self.peer is not None:
+            from gprojci_suite import peers
+
+            reason = self.peer.supported(peers.Case(**message["case"]), self.device)
+            if reason is not None:
+                raise Refused("unsupported", reason)
+        return {}
+
+    def load(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Read q, k, v and do from a file; keep mask and scale."""
+        import torch
+
+        from gprojci_suite import exchange
+
+        dtype = getattr(self.peer, "INPUT_DTYPE", None)
+        tensors = exchange.load(Path(message["file"]))
+        self.tensors = {
+            name: tensor.to(self.device, dtype).requires_grad_(name != "do") for name, tensor in tensors.items()
+        }
+        self.case = {"causal": message["causal"], "softmax_scale": message["softmax_scale"]}
+        if self.device == "cuda" and self.flush_buffer is None:
+            self.flush_buffer = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        return {"dtype": str(self.tensors["q"].dtype).removeprefix("torch.")}
+
+    def compute(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Write o, dq, dk and dv of the loaded case to a file."""
+        from gprojci_suite import exchange
+
+        o = self._forward()
+        dq, dk, dv = self._backward(o)
+        exchange.save(Path(message["file"]), {"o": o, "dq": dq, "dk": dk, "dv": dv})
+        return {}
+
+    def time(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Seconds of `repeat` forward and backward passes, each on a cold L2 cache on CUDA."""
+        timed = self._time_cuda if self.device == "cuda" else self._time_cpu
+        steps = [timed() for _ in range(message["repeat"])]
+        return {"forward": [step[0] for step in steps], "backward": [step[1] for step in steps]}
+
+    def _forward(self) -> Any:
+        import torch
+
+        assert self.attention is not None
+        o = self.attention(self.tensors["q"], self.tensors["k"], self.tensors["v"], **self.case)
+        if not isinstance(o, torch.Tensor):
+            raise Refused("wrong_result", f"returned {type(o).__name__} where a tensor is expected")
+        if o.shape != self.tensors["q"].shape or o.dtype != self.tensors["q"].dtype:
+            wanted = f"{self.tensors['q'].dtype} {tuple(self.tensors['q'].shape)}"
+            raise Refused("wrong_result", f"o is {o.dtype} {tuple(o.shape)} where {wanted} is expected")
+        if not o.requires_grad:
+            raise Refused("wrong_result", "o has no gradient: the backend is not differentiable")
+        return o
+
+    def _backward(self, o: Any) -> tuple[Any, Any, Any]:
+        import torch
+
+        leaves = (self.tensors["q"], self.tensors["k"], self.tensors["v"])
+        gradients = torch.autograd.grad(o, leaves, self.tensors["do"], allow_unused=True)
+        for name, gradient in zip(("dq", "dk", "dv"), gradients, strict=True):
+            if gradient is None:
+                raise Refused("wrong_result", f"{name} is missing: o does not depend on {name[1]}")
+        return gradients[0], gradients[1], gradients[2]
+
+    def _time_cpu(self) -> tuple[float, float]:
+        begin = CLOCK()
+        o = self._forward()
+        middle = CLOCK()
+        self._backward(o)
+        return middle - begin, CLOCK() - middle
+
+    def _time_cuda(self) -> tuple[float, float]:
+        import torch
+
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+        self.flush_buffer.zero_()
+        events[0].record()
+        o = self._forward()
+        events[1].record()
+        self.flush_buffer.zero_()
+        events[2].record()
+        self._backward(o)
+        events[3].record()
+        torch.cuda.synchronize()
+        return events[0].elapsed_time(events[1]) / 1000, events[2].elapsed_time(events[3]) / 1000
+
+
+def load_entry(entry: str, site: str, path: str | None) -> Callable[..., Any]:
+    """Import `module:callable`; the module's file must lie under `site` unless that is empty.
+
+    Raises:
+        Refused: build_error when it cannot be imported, is not callable, or came from elsewhere.
+    """
+    if path is not None:
+        sys.path.insert(0, path)
+    module_name, _, attribute = entry.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+        target: Any = module
+        for name in attribute.split("."):
+            target = getattr(target, name)
+    # Importing runs arbitrary code of the commit: whatever it raises is the build's failure, not ours.
+    except BaseException as error:
+        raise Refused("build_error", f"cannot import {entry}: {describe(error)}") from error
+    if not callable(target):
+        raise Refused("build_error", f"{entry} is not callable")
+    if site:
+        file = getattr(module, "__file__", None)
+        if file is None or not Path(file).resolve().is_relative_to(Path(site).resolve()):
+            raise Refused("build_error", f"{module_name} came from {file}, not from the build under {site}")
+    return target
+
+
+def describe(error: BaseException) -> str:
+    """The exception and the end of its traceback, capped."""
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    return f"{type(error).__name__}: {error}"[:500] + "\n" + trace[-DETAIL_LIMIT:]
+
+
+def classify(error: BaseException) -> str:
+    """The report's status for an exception of the measured code."""
+    import torch
+
+    allocation = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    if allocation or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return "out_of_memory"
+    return "unsupported" if isinstance(error, NotImplementedError) else "runtime_error"
+
+
+def serve(read: Any, write: Any) -> None:
+    """Answer commands until the parent closes the pipe."""
+    backend = Backend()
+    commands = {name: getattr(backend, name) for name in ("start", "supported", "load", "compute", "time")}
+    for line in read:
+        message = json.loads(line)
+        try:
+            answer = {"status": "ok", **commands[message["do"]](message)}
+        except Refused as error:
+            answer = {"status": error.status, "detail": error.detail}
+        # The measured code may raise anything, SystemExit included: it becomes that backend's status.
+        except BaseException as error:  # noqa: BLE001
+            answer = {"status": classify(error), "detail": describe(error)}
+        write.write(json.dumps(answer).encode() + b"\n")
+        write.flush()
+
+
+def main() -> None:
+    """Entry point: file descriptors and the parent's process id as arguments."""
+    read_fd, write_fd, parent = (int(argument) for argument in sys.argv[1:4])
+    die_with_parent(parent)
+    for descriptor in (read_fd, write_fd):
+        os.set_inheritable(descriptor, False)
+    with os.fdopen(read_fd, "rb") as read, os.fdopen(write_fd, "wb") as write:
+        serve(read, write)
+
+
+if __name__ == "__main__":
+    main()

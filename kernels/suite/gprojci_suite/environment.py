@@ -1,0 +1,159 @@
+"""Facts about the machine, its software and the ruler itself."""
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import torch
+
+from gprojci_suite import __version__
+from gprojci_suite.contract.report import Environment, Ruler
+from gprojci_suite.contract.vocabulary import Device, Network
+from gprojci_suite.process import available_threads
+
+PACKAGES = (
+    "torch",
+    "numpy",
+    "safetensors",
+    "triton",
+    "flash-attn",
+    "flash-attn-3",
+    "flash-attn-4",
+    "nvidia-cudnn-cu13",
+)
+NETWORK_VARIABLE = "GPROJCI_NETWORK"
+"""Says whether the run had a network: `isolated` or `shared`; set by the worker's sandbox."""
+
+
+class EnvironmentFault(RuntimeError):
+    """The machine or its settings do not allow the run; the message says what to do."""
+
+
+def describe(device: Device) -> Environment:
+    """The environment of this process; raises EnvironmentFault for a CUDA device that is not there."""
+    name = torch.cuda.get_device_name() if device == "cuda" else _cpu_name()
+    clocks = _clocks() if device == "cuda" else None
+    return Environment(
+        device=device,
+        device_name=name,
+        hardware=hardware_class(device),
+        platform=platform.platform(),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        cuda=torch.version.cuda,
+        driver=_smi("driver_version") if device == "cuda" else None,
+        cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        threads=available_threads(),
+        memory_bytes=_memory(device),
+        packages=_packages(),
+        clocks=clocks,
+        throttle_reasons=_throttle_reasons() if device == "cuda" else (),
+        network=_network(),
+    )
+
+
+def check_device(device: Device) -> None:
+    """Raise EnvironmentFault when torch cannot use `device`."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise EnvironmentFault(
+            "torch sees no CUDA device; use --device cpu, or install a CUDA build of torch and a driver"
+        )
+
+
+def hardware_class(device: Device) -> str:
+    """Slug of the hardware class: `cpu-x86-64`, `h200`."""
+    if device == "cpu":
+        return f"cpu-{_slug(platform.machine())}"
+    return _slug(re.sub(r"^NVIDIA\s+", "", torch.cuda.get_device_name()))
+
+
+def ruler() -> Ruler:
+    """Version and revision of the suite: the commit of its clean checkout, else a hash of the package's files."""
+    package = Path(__file__).resolve().parent
+    commit = _git(package, "rev-parse", "--verify", "HEAD")
+    # A package installed below somebody else's checkout is not part of it, and changed files are no commit's.
+    tracked = _git(package, "ls-files", "--error-unmatch", Path(__file__).name)
+    if commit and tracked and _git(package, "status", "--porcelain", "--", ".") == "":
+        return Ruler(__version__, commit)
+    return Ruler(__version__, f"package-{_package_hash(package)}")
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    """Output of a git command, or None where git or a repository is missing or the command fails."""
+    command = ["git", "-C", str(directory), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _package_hash(package: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and path.suffix in (".py", ".safetensors"):
+            digest.update(
+                f"{path.relative_to(package).as_posix()}\n".encode() + hashlib.sha256(path.read_bytes()).digest()
+            )
+    return digest.hexdigest()[:40]
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    match = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    return match[1].strip() if match else platform.processor() or platform.machine()
+
+
+def _memory(device: Device) -> int:
+    if device == "cuda":
+        return int(torch.cuda.get_device_properties(0).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _network() -> Network:
+    value = os.environ.get(NETWORK_VARIABLE, "unknown")
+    if value not in ("isolated", "shared", "unknown"):
+        raise EnvironmentFault(f"{NETWORK_VARIABLE} must be isolated, shared or unknown, got {value!r}")
+    return value  # type: ignore[return-value]
+
+
+def _smi(field: str) -> str | None:
+    """One field of nvidia-smi for the first GPU, or None where the tool or the field is missing."""
+    command = ["nvidia-smi", "--id=0", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def _clocks() -> dict[str, float]:
+    found = {}
+    for name in ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem"):
+        value = _smi(name)
+        if value and re.fullmatch(r"\d+(\.\d+)?", value):
+            found[name] = float(value)
+    return found
+
+
+def _throttle_reasons() -> tuple[str, ...]:
+    reasons = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown", "sw_power_cap")
+    return tuple(name for name in reasons if _smi(f"clocks_throttle_reasons.{name}") == "Active")

@@ -1,0 +1,67 @@
+"""Finds an input set: bundled by name, in a directory, at a path, by content hash, or synthetic."""
+
+import re
+from importlib import resources
+from pathlib import Path
+
+from gprojci_suite.inputs import files, synthetic
+from gprojci_suite.inputs.sets import InputError, InputSet
+
+SUFFIX = ".safetensors"
+
+
+def bundled_names() -> list[str]:
+    """Names of the captures that come with the package."""
+    folder = resources.files("gprojci_suite.captures")
+    return sorted(item.name.removesuffix(SUFFIX) for item in folder.iterdir() if item.name.endswith(SUFFIX))
+
+
+def load(name: str, directory: Path | None = None) -> InputSet:
+    """The input set called `name`.
+
+    Args:
+        name: a bundled name, the name of a file NAME.safetensors in `directory`, a path that ends in .safetensors,
+            `sha256:…` (the content hash of a bundled set or of a file in `directory`), or `synthetic:KIND?parameters`.
+        directory: where further input sets lie.
+
+    Raises:
+        InputError: when there is no such set or it cannot be used.
+    """
+    if name.startswith("synthetic:"):
+        return synthetic.make(name)
+    if name.startswith("sha256:"):
+        return _by_hash(name, directory)
+    if name in bundled_names():
+        return _bundled(name, name)
+    if name.endswith(SUFFIX):
+        return files.read(Path(name), name)
+    if directory is not None and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        path = directory / f"{name}{SUFFIX}"
+        if path.exists():
+            return files.read(path, name)
+    known = ", ".join([*bundled_names(), "synthetic:offset", "synthetic:random"])
+    raise InputError(f"{name}: no such input set; known: {known}, a path to a {SUFFIX} file, or sha256:HASH")
+
+
+def _bundled(stem: str, name: str) -> InputSet:
+    return files.decode((resources.files("gprojci_suite.captures") / f"{stem}{SUFFIX}").read_bytes(), name)
+
+
+def _by_hash(name: str, directory: Path | None) -> InputSet:
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", name):
+        raise InputError(f"{name}: a content hash is sha256: and 64 hexadecimal digits")
+    paths = sorted(directory.glob(f"*{SUFFIX}")) if directory is not None else []
+    # A file named by the hash is tried first; its content decides all the same.
+    paths.sort(key=lambda path: path.stem != name.removeprefix("sha256:"))
+    for path in paths:
+        try:
+            found = files.read(path, name)
+        except InputError:
+            continue  # An unreadable neighbour is not the set asked for.
+        if found.content_hash() == name:
+            return found
+    for stem in bundled_names():
+        found = _bundled(stem, name)
+        if found.content_hash() == name:
+            return found
+    raise InputError(f"{name}: no bundled input set{' or file of ' + str(directory) if directory else ''} has it")

@@ -1,0 +1,35 @@
+"""FlashAttention-4, the flash-attn-4 package in CuTe DSL (CUDA, Hopper or newer)."""
+
+import importlib.util
+
+import torch
+from torch import Tensor
+
+from gprojci_suite.peers import Case
+
+
+def supported(case: Case, device: str) -> str | None:
+    """Needs CUDA, the package and compute capability 9.0."""
+    if device != "cuda":
+        return "needs a CUDA device"
+    if importlib.util.find_spec("flash_attn") is None:
+        return "the package flash-attn-4 is not installed"
+    if importlib.util.find_spec("flash_attn.cute") is None:
+        return "the package flash-attn-4 is not installed (another one provides the module flash_attn)"
+    if torch.cuda.get_device_capability() < (9, 0):
+        return "needs compute capability 9.0"
+    if case.head_dim > 128:
+        return "FlashAttention-4 ends at head_dim 128"
+    return None
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, softmax_scale: float) -> Tensor:
+    """Attention through FlashAttention-4, whose layout is (batch, seq, heads, head_dim)."""
+    from flash_attn.cute import flash_attn_func
+
+    result = flash_attn_func(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), causal=causal, softmax_scale=softmax_scale
+    )
+    # Some versions return (o, lse).
+    o: Tensor = result[0] if isinstance(result, tuple) else result
+    return o.transpose(1, 2)

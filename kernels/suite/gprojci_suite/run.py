@@ -1,0 +1,190 @@
+"""One run of the ruler: start the backends, measure accuracy and throughput in one session, write the report."""
+
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gprojci_suite import accuracy, environment, peers, throughput
+from gprojci_suite.contract.report import Accuracy, Comparison, Measurement, Report, Slice, Subject
+from gprojci_suite.contract.report import Throughput as ThroughputResults
+from gprojci_suite.contract.spec import RunSpec
+from gprojci_suite.inputs import InputSet, load
+from gprojci_suite.session import Case, Launch, Session, control_of
+
+Progress = Callable[[str], None]
+
+
+def run(spec: RunSpec, progress: Progress) -> Report:
+    """Measure what `spec` asks for; failures of backends are part of the report.
+
+    Args:
+        spec: a decoded spec.
+        progress: called with one line per step.
+
+    Raises:
+        InputError: an input set does not exist or cannot be used.
+        UnknownPeer: the ruler has no peer of that name.
+        EnvironmentFault: the device is not there.
+    """
+    begin, created = time.monotonic(), datetime.now(UTC)
+    environment.check_device(spec.device)
+    plan = launches(spec)
+    inputs = [_load(spec, name) for name in spec.inputs] if "accuracy" in spec.suites else []
+    timed = _timed_cases(spec) if "throughput" in spec.suites else []
+    layers = {item.name: layer_cases(item) for item in inputs}
+    with Session(plan, spec.device, spec.limits) as session:
+        for number, member in enumerate(session.start(), 1):
+            progress(f"start {member.launch.label} {number}/{len(plan)} {member.status}")
+        session.refuse_unsupported([case for cases in layers.values() for case in cases.values()] + timed)
+        slices = _accuracy(session, inputs, layers, progress)
+        measurements, comparisons = _throughput(session, spec, timed, progress)
+        statuses = session.statuses()
+    measured = {(entry.backend, entry.revision) for entry in statuses if entry.status != "unsupported"}
+    slices = [item for item in slices if (item.backend, item.revision) in measured]
+    return Report(
+        schema_version=1,
+        created_at=created.isoformat(timespec="seconds"),
+        duration_seconds=time.monotonic() - begin,
+        seed=spec.seed,
+        repro=repro(spec),
+        ruler=environment.ruler(),
+        subjects=tuple(Subject(s.backend, s.revision, s.commit, s.build_key, s.entry) for s in spec.subjects),
+        environment=environment.describe(spec.device),
+        backends=statuses,
+        inputs=tuple(item.describe() for item in inputs),
+        accuracy=Accuracy(tuple(slices), tuple(accuracy.summarise(slices))) if "accuracy" in spec.suites else None,
+        throughput=ThroughputResults(tuple(measurements), tuple(comparisons)) if "throughput" in spec.suites else None,
+    )
+
+
+def launches(spec: RunSpec) -> list[Launch]:
+    """Every process of the run: subjects, one A/A control when timing, the anchor, the peers; raises UnknownPeer."""
+    found = [
+        Launch(s.backend, s.revision, "subject", s.python, s.entry, s.site, None if s.site else str(Path.cwd()))
+        for s in spec.subjects
+    ]
+    names = list(dict.fromkeys([*([spec.anchor] if spec.anchor else []), *spec.peers]))
+    for name in names:
+        if name not in peers.names():
+            raise peers.UnknownPeer(f"{name}: no such peer; known: {', '.join(peers.names())}")
+    if "throughput" in spec.suites:
+        head = next((launch for launch in found if launch.revision == "head"), None)
+        found += [control_of(head)] if head else []
+    return found + [
+        Launch(name, "ruler", "anchor" if name == spec.anchor else "peer", sys.executable) for name in names
+    ]
+
+
+def layer_cases(inputs: InputSet) -> dict[str, Case]:
+    """One case per layer of an input set."""
+    return {
+        layer: Case(f"{inputs.name} {layer}", tensors, inputs.causal, inputs.softmax_scale)
+        for layer, tensors in inputs.layers.items()
+    }
+
+
+def repro(spec: RunSpec) -> str:
+    """Command that measures the same again, with the subjects importable where it is typed."""
+    words = ["gprojci-suite", "bench"]
+    heads = [subject for subject in spec.subjects if subject.revision == "head"]
+    for subject in heads:
+        words += ["--backend-entry", f"{subject.backend}={subject.entry}"]
+    words += ["--backends", ",".join([*(s.backend for s in heads), *spec.peers])]
+    if spec.inputs:
+        words += ["--inputs", ",".join(spec.inputs)]
+    words += ["--suites", ",".join(spec.suites), "--device", spec.device, "--seed", str(spec.seed)]
+    if spec.input_directory:
+        words += ["--input-directory", spec.input_directory]
+    if "throughput" in spec.suites and spec.throughput:
+        timing = spec.throughput
+        words += ["--anchor", spec.anchor] if spec.anchor else []
+        words += ["--shapes", ",".join(timing.shapes), *([] if timing.causal else ["--full-mask"])]
+        words += ["--pairs", str(timing.pairs), "--max-pairs", str(timing.max_pairs), "--margin", f"{timing.margin:g}"]
+    return shlex.join(words)
+
+
+def write(report: Report, path: Path) -> None:
+    """Write a report whole or not at all, after checking that it keeps the contract."""
+    text = report.dumps()
+    Report.loads(text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _load(spec: RunSpec, name: str) -> InputSet:
+    return load(name, Path(spec.input_directory) if spec.input_directory else None)
+
+
+def _timed_cases(spec: RunSpec) -> list[Case]:
+    assert spec.throughput is not None
+    cases = []
+    for shape in spec.throughput.shapes:
+        if shape[0].isdigit() and not shape.endswith(".safetensors"):
+            cases.append(throughput.shape_case(shape, spec.throughput.causal, spec.seed))
+        else:
+            cases.append(throughput.input_case(_load(spec, shape)))
+    return cases
+
+
+def _accuracy(
+    session: Session, inputs: Sequence[InputSet], layers: dict[str, dict[str, Case]], progress: Progress
+) -> list[Slice]:
+    """Every backend on every input set; the reference of each is computed once."""
+    found: list[Slice] = []
+    members = [member for member in session.members if not member.launch.control]
+    total, done = len(inputs) * len(members), 0
+    for item in inputs:
+        progress(f"reference {item.name}")
+        expected = accuracy.references(item)
+        for member in members:
+            done += 1
+            if member.process is None:
+                progress(f"accuracy {member.launch.label} {item.name} {done}/{total} skipped: {member.status}")
+                continue
+            results = {}
+            for layer, case in layers[item.name].items():
+                computed = session.compute(member, case)
+                if computed is not None:
+                    results[layer] = computed
+            if len(results) == len(expected):
+                found += accuracy.slices(member.launch.backend, member.launch.revision, item.name, results, expected)
+            progress(f"accuracy {member.launch.label} {item.name} {done}/{total} {member.status}")
+    return found
+
+
+def _throughput(
+    session: Session, spec: RunSpec, cases: Sequence[Case], progress: Progress
+) -> tuple[list[Measurement], list[Comparison]]:
+    measurements: list[Measurement] = []
+    comparisons: list[Comparison] = []
+    for number, case in enumerate(cases):
+        assert spec.throughput is not None
+        progress(f"throughput {case.name} case {number + 1}/{len(cases)}")
+        some, compared = throughput.measure(session, case, spec.throughput, spec.seed + number, progress)
+        measurements += some
+        comparisons += compared
+    failed = {
+        (m.launch.backend, m.launch.revision) for m in session.members if m.status in ("unsupported", "build_error")
+    }
+    return (
+        [item for item in measurements if (item.backend, item.revision) not in failed],
+        [
+            item
+            for item in comparisons
+            if not {(item.backend, item.revision), (item.against_backend, item.against_revision)} & failed
+        ],
+    )

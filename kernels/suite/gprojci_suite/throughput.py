@@ -1,0 +1,188 @@
+"""The throughput suite: all backends timed in interleaved rounds, so that every ratio comes from neighbours in time."""
+
+import random
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from gprojci_suite.bootstrap import RatioInterval, decides, ratio_interval
+from gprojci_suite.contract.report import Comparison, Measurement
+from gprojci_suite.contract.spec import ThroughputSpec
+from gprojci_suite.contract.vocabulary import PASSES, Pass
+from gprojci_suite.inputs import InputError, InputSet, LayerTensors
+from gprojci_suite.inputs.sets import DTYPES
+from gprojci_suite.session import Case, Member, Session, StepSeconds
+
+WARM_UP = 2
+AUDIT_SECONDS = 0.2
+AUDIT_REPEATS = 50
+
+Pair = tuple[StepSeconds, StepSeconds]
+
+
+@dataclass
+class Compared:
+    """Two members and the pairs of steps measured side by side."""
+
+    member: Member
+    against: Member
+    decisive: bool
+    pairs: list[Pair]
+
+    def ratios(self, which: Pass) -> list[float]:
+        """Ratio of each pair in one pass."""
+        return [getattr(a, which) / getattr(b, which) for a, b in self.pairs]
+
+    def interval(self, which: Pass, confidence: float, seed: int) -> RatioInterval:
+        """Interval of the ratio in one pass."""
+        return ratio_interval(self.ratios(which), confidence, seed)
+
+
+def shape_case(shape: str, causal: bool, seed: int) -> Case:
+    """Standard normal BF16 tensors of a shape `batch x heads x sequence x head_dim`; raises InputError."""
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)x(\d+)", shape)
+    sizes = [int(part) for part in match.groups()] if match else []
+    if not sizes or min(sizes) == 0 or sizes[0] * sizes[1] * sizes[2] * sizes[3] > 2**31:
+        raise InputError(f"{shape}: neither an input set nor a shape batch x heads x sequence x head_dim")
+    generator = torch.Generator().manual_seed(seed)
+    tensors = LayerTensors(*(torch.randn(*sizes, generator=generator).to(torch.bfloat16) for _ in range(4)))
+    return Case(case_name(shape, causal, torch.bfloat16), tensors, causal, sizes[3] ** -0.5)
+
+
+def input_case(inputs: InputSet) -> Case:
+    """The first layer of an input set as a case."""
+    tensors = next(iter(inputs.layers.values()))
+    return Case(case_name(inputs.name, inputs.causal, inputs.dtype), tensors, inputs.causal, inputs.softmax_scale)
+
+
+def case_name(what: str, causal: bool, dtype: torch.dtype) -> str:
+    """Name of a case: shape or input set, mask, element type."""
+    return f"{what}.{'causal' if causal else 'full'}.{DTYPES[dtype]}"
+
+
+def measure(
+    session: Session, case: Case, settings: ThroughputSpec, seed: int, progress: Callable[[str], None]
+) -> tuple[list[Measurement], list[Comparison]]:
+    """Time one case on every backend that has not failed, and compare.
+
+    Rounds of one step per backend in random order make the pairs; where head against base (or against the anchor when
+    there is no base) is not decided against the margin after `pairs` rounds, those two alone are paired further, twice
+    as many each time, up to `max_pairs`.
+    """
+    order = random.Random(seed)  # noqa: S311 (an order of measurements, not a secret)
+    members = [member for member in session.members if member.ok and _warm(session, member, case)]
+    samples: dict[Member, list[StepSeconds]] = {member: [] for member in members}
+    for done in range(settings.pairs):
+        if done % 5 == 0:
+            progress(f"throughput {case.name} {done}/{settings.pairs}")
+        for member in _shuffled(members, order):
+            step = session.time(member, case) if member.ok else None
+            if step is not None:
+                samples[member] += step
+    alive = [member for member in members if member.ok]
+    compared = comparisons(alive)
+    for item in compared:
+        item.pairs = list(zip(samples[item.member], samples[item.against], strict=True))
+    for item in compared:
+        if item.decisive:
+            _decide(session, case, settings, seed, order, item, samples, progress)
+    finished = [item for item in compared if item.member.ok and item.against.ok]
+    return (
+        [entry for member in alive if member.ok for entry in _measurements(member, case, samples[member])],
+        [_comparison(item, case, which, settings.confidence, seed) for item in finished for which in PASSES],
+    )
+
+
+def comparisons(members: Sequence[Member]) -> list[Compared]:
+    """Head against base, the A/A control, and everything against the anchor."""
+    found: list[Compared] = []
+    anchor = next((member for member in members if member.launch.role == "anchor"), None)
+    bases = {m.launch.backend: m for m in members if m.launch.revision == "base"}
+    heads = {m.launch.backend: m for m in members if m.launch.revision == "head" and not m.launch.control}
+    for name, head in heads.items():
+        if name in bases:
+            found.append(Compared(head, bases[name], True, []))
+    for member in members:
+        if member.launch.control and member.launch.backend in heads:
+            found.append(Compared(heads[member.launch.backend], member, False, []))
+        elif anchor is not None and member is not anchor and not member.launch.control:
+            found.append(Compared(member, anchor, member.launch.revision == "head" and not bases, []))
+    return found
+
+
+def _warm(session: Session, member: Member, case: Case) -> bool:
+    """Warm up, then check the child's clock against the parent's over several steps."""
+    warm = session.time(member, case, 1) and session.time(member, case, WARM_UP)
+    if not warm:
+        return False
+    fastest = min(step.forward_backward for step in warm)
+    repeats = max(2, min(AUDIT_REPEATS, int(AUDIT_SECONDS / fastest)))
+    return session.time(member, case, repeats) is not None
+
+
+def _shuffled(members: Sequence[Member], order: random.Random) -> list[Member]:
+    """Random order in which the processes of one backend stay next to each other."""
+    rank = {member.launch.backend: order.random() for member in members}
+    return sorted(members, key=lambda member: (rank[member.launch.backend], order.random()))
+
+
+def _decide(
+    session: Session,
+    case: Case,
+    settings: ThroughputSpec,
+    seed: int,
+    order: random.Random,
+    item: Compared,
+    samples: dict[Member, list[StepSeconds]],
+    progress: Callable[[str], None],
+) -> None:
+    while len(item.pairs) < settings.max_pairs:
+        if decides(item.interval("forward_backward", settings.confidence, seed), settings.margin):
+            return
+        goal = min(2 * len(item.pairs), settings.max_pairs)
+        progress(f"throughput {case.name} {item.member.launch.label} undecided, {goal} pairs")
+        while len(item.pairs) < goal:
+            steps: dict[Member, StepSeconds] = {}
+            for member in order.sample([item.member, item.against], 2):
+                measured = session.time(member, case) if member.ok else None
+                if measured is None:
+                    return
+                steps[member] = measured[0]
+            item.pairs.append((steps[item.member], steps[item.against]))
+            for member, step in steps.items():
+                samples[member].append(step)
+
+
+def _measurements(member: Member, case: Case, steps: Sequence[StepSeconds]) -> list[Measurement]:
+    if member.launch.control:
+        return []
+    result = []
+    for which in PASSES:
+        seconds = tuple(getattr(step, which) for step in steps)
+        launch = member.launch
+        result.append(
+            Measurement(launch.backend, launch.revision, case.name, which, seconds, statistics.median(seconds))
+        )
+    return result
+
+
+def _comparison(item: Compared, case: Case, which: Pass, confidence: float, seed: int) -> Comparison:
+    interval = item.interval(which, confidence, seed)
+    return Comparison(
+        backend=item.member.launch.backend,
+        revision=item.member.launch.revision,
+        against_backend=item.against.launch.backend,
+        against_revision=item.against.launch.revision,
+        case=case.name,
+        pass_=which,
+        pairs=len(item.pairs),
+        ratio=interval.ratio,
+        low=interval.low,
+        high=interval.high,
+        confidence=confidence,
+        ratios=tuple(item.ratios(which)),
+        control=item.against.launch.control,
+    )

@@ -1,0 +1,263 @@
+"""The report: what goes in comes out, and whatever breaks the contract is refused with the path at fault."""
+
+import copy
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gprojci_suite.contract import ContractError, Report, codec, document
+
+SLICE = {
+    "backend": "gproj",
+    "revision": "head",
+    "input": "late-keybias",
+    "slice": "L1.b0.h0",
+    "layer": "L1",
+    "batch": 0,
+    "head": 0,
+    "tensor": "dq",
+    "rel_err": 0.002,
+    "scaled_abs_err": 0.001,
+    "p999": 0.01,
+    "cosine": 0.99,
+    "reference_norm": 3.0,
+    "nonfinite": 0,
+    "vanishing": False,
+}
+REPORT: dict[str, Any] = {
+    "schema_version": 1,
+    "created_at": "2026-01-02T03:04:05+00:00",
+    "duration_seconds": 1.5,
+    "seed": 0,
+    "repro": "gprojci-suite bench",
+    "ruler": {"version": "0.1.0", "revision": "package-0"},
+    "subjects": [{"backend": "gproj", "revision": "head", "commit": "c", "build_key": "k", "entry": "gproj:attention"}],
+    "environment": {
+        "device": "cpu",
+        "device_name": "cpu",
+        "hardware": "cpu-x86-64",
+        "platform": "Linux",
+        "python": "3.11",
+        "torch": "2.13.0",
+        "cuda": None,
+        "driver": None,
+        "cpu_count": 2,
+        "threads": 2,
+        "memory_bytes": 1,
+        "packages": {"torch": "2.13.0"},
+        "clocks": None,
+        "throttle_reasons": [],
+        "network": "isolated",
+    },
+    "backends": [
+        {"backend": "gproj", "revision": "head", "role": "subject", "status": "ok", "detail": None},
+        {"backend": "fa3", "revision": "ruler", "role": "peer", "status": "unsupported", "detail": "needs CUDA"},
+        {"backend": "sdpa-math", "revision": "ruler", "role": "anchor", "status": "ok", "detail": None},
+    ],
+    "inputs": [
+        {
+            "input": "late-keybias",
+            "content_hash": "sha256:00",
+            "causal": True,
+            "softmax_scale": 0.125,
+            "dtype": "bfloat16",
+            "layers": [{"layer": "L1", "batch": 1, "heads": 4, "kv_heads": 4, "seq_q": 8, "seq_k": 8, "head_dim": 64}],
+            "statistics": [
+                {"slice": "L1.b0.h0", "offset_spread": 33.0, "largest_logit": 5.0, "median_top_probability": 0.5}
+            ],
+            "provenance": {"step": "4000"},
+        }
+    ],
+    "accuracy": {
+        "slices": [SLICE],
+        "summary": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "input": "late-keybias",
+                "tensor": "dq",
+                "median": 0.002,
+                "worst": 0.002,
+                "worst_slice": "L1.b0.h0",
+                "slices": 1,
+                "vanishing": 0,
+                "nonfinite": 0,
+            }
+        ],
+    },
+    "throughput": {
+        "measurements": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "case": "1x1x8x64.causal.bfloat16",
+                "pass": "forward_backward",
+                "seconds": [0.1, 0.2],
+                "median_seconds": 0.15,
+            }
+        ],
+        "comparisons": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "against_backend": "sdpa-math",
+                "against_revision": "ruler",
+                "case": "1x1x8x64.causal.bfloat16",
+                "pass": "forward_backward",
+                "pairs": 2,
+                "ratio": 1.1,
+                "low": 1.0,
+                "high": 1.2,
+                "confidence": 0.95,
+                "ratios": [1.0, 1.2],
+                "control": False,
+            }
+        ],
+    },
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The example report with one value replaced, or deleted where `value` is Ellipsis."""
+    result = copy.deepcopy(REPORT)
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    target: Any = result
+    for part in parents:
+        target = target[part]
+    if value is ...:
+        del target[last]
+    else:
+        target[last] = value
+    return result
+
+
+def test_round_trip() -> None:
+    report = Report.from_json(REPORT)
+    assert report.to_json() == REPORT
+    assert Report.loads(report.dumps()) == report
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        ("seed", ..., "$.seed"),
+        ("extra", 1, "$.extra"),
+        ("schema_version", 2, "$.schema_version"),
+        ("schema_version", True, "$.schema_version"),
+        ("seed", "0", "$.seed"),
+        ("seed", 1.0, "$.seed"),
+        ("created_at", "yesterday", "$.created_at"),
+        ("created_at", "2026-01-02T03:04:05", "$.created_at"),
+        ("created_at", "2026-01-02T03:04:05+02:00", "$.created_at"),
+        ("environment.network", "open", "$.environment.network"),
+        ("environment.clocks", {"sm": "fast"}, "$.environment.clocks.sm"),
+        ("environment.throttle_reasons", "none", "$.environment.throttle_reasons"),
+        ("backends.0.status", "great", "$.backends[0].status"),
+        ("backends.0.detail", "but", "$.backends[0].detail"),
+        ("backends.1.detail", None, "$.backends[1].detail"),
+        ("backends.1.detail", "", "$.backends[1].detail"),
+        ("backends.1.revision", "head", "$.backends[1].revision"),
+        ("backends.0.revision", "ruler", "$.backends[0].revision"),
+        ("accuracy.slices.0.tensor", "dz", "$.accuracy.slices[0].tensor"),
+        ("accuracy.slices.0.rel_err", None, "$.accuracy.slices[0].rel_err"),
+        ("accuracy.slices.0.rel_err", "nan", "$.accuracy.slices[0].rel_err"),
+        ("accuracy.slices.0.nonfinite", 0.5, "$.accuracy.slices[0].nonfinite"),
+        ("accuracy.slices.0.vanishing", 0, "$.accuracy.slices[0].vanishing"),
+        ("accuracy.slices.0.backend", "nobody", "$.accuracy.slices[0]"),
+        ("accuracy.slices.0.input", "nothing", "$.accuracy.slices[0].input"),
+        ("accuracy.slices.0", [], "$.accuracy.slices[0]"),
+        ("accuracy.summary.0.revision", "ruler", "$.accuracy.summary[0]"),
+        ("throughput.measurements.0.pass", "sideways", "$.throughput.measurements[0].pass"),
+        ("throughput.comparisons.0.pairs", 3, "$.throughput.comparisons[0].ratios"),
+        ("throughput.comparisons.0.low", 2.0, "$.throughput.comparisons[0].low"),
+        ("throughput.comparisons.0.against_backend", "fa3", "$.throughput.comparisons[0]"),
+    ],
+)
+def test_rejections_name_the_path(path: str, value: Any, where: str) -> None:
+    with pytest.raises(ContractError) as caught:
+        Report.from_json(changed(path, value))
+    assert caught.value.path == where
+
+
+def test_every_missing_field_is_refused() -> None:
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if not path.endswith((".packages", ".provenance")):
+                    with pytest.raises(ContractError):
+                        Report.from_json(changed(f"{path}.{key}".lstrip("."), ...))
+                walk(item, f"{path}.{key}")
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                walk(item, f"{path}.{index}")
+
+    walk(REPORT, "")
+
+
+def test_backends_without_results_have_none() -> None:
+    report = changed("accuracy.slices.0.backend", "fa3")
+    report["accuracy"]["slices"][0]["revision"] = "ruler"
+    with pytest.raises(ContractError, match=r"slices\[0\].*cannot have results"):
+        Report.from_json(report)
+
+
+def test_a_backend_is_listed_once() -> None:
+    report = changed("backends.1", REPORT["backends"][0])
+    with pytest.raises(ContractError, match="twice"):
+        Report.from_json(report)
+
+
+@given(st.floats())
+def test_any_float_survives(value: float) -> None:
+    report = Report.from_json(changed("accuracy.slices.0.rel_err", codec.encode(value)))
+    text = report.dumps()
+    assert all(word not in text for word in (": NaN", ": Infinity", ": -Infinity"))
+    back = Report.loads(text).accuracy
+    assert back is not None
+    assert back.slices[0].rel_err == value or math.isnan(value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    )
+)
+def test_anything_else_is_refused_with_one_error(value: Any) -> None:
+    with pytest.raises(ContractError):
+        Report.from_json(value)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a": NaN}', '{"a": 1, "a": 2}', "[" * 100_000, '{"seed": 1e999}'])
+def test_text_that_is_not_json(text: str) -> None:
+    with pytest.raises(ContractError):
+        Report.loads(text)
+
+
+def test_documented_field_by_field() -> None:
+    path = Path(__file__).parent.parent / "CONTRACT.md"
+    command = "python -m gprojci_suite.contract.document > CONTRACT.md"
+    assert path.read_text() == document.render(), f"out of date; run {command}"
+
+    def fields(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            return set(value).union(*(fields(item) for item in value.values()))
+        return set().union(*(fields(item) for item in value)) if isinstance(value, list) else set()
+
+    undocumented = {name for name in fields(REPORT) if f"| `{name}` |" not in path.read_text()}
+    assert undocumented == {"step"}  # a key of the free-form provenance; packages' key "torch" is a field elsewhere
+
+
+def test_contract_imports_the_standard_library_only() -> None:
+    code = (
+        "import sys, json; before = set(sys.modules); import gprojci_suite.contract, gprojci_suite.contract.document;"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in set(sys.modules) - before})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert set(json.loads(done.stdout)) - set(sys.stdlib_module_names) == {"gprojci_suite"}

@@ -1,0 +1,72 @@
+"""The spec: round trip, defaults and refusals."""
+
+from typing import Any
+
+import pytest
+
+from gprojci_suite.contract import ContractError, RunSpec
+
+SPEC: dict[str, Any] = {
+    "schema_version": 1,
+    "device": "cpu",
+    "seed": 0,
+    "suites": ["accuracy", "throughput"],
+    "subjects": [
+        {
+            "backend": "gproj",
+            "revision": "head",
+            "entry": "gproj:attention",
+            "python": "/env/bin/python",
+            "site": "/env",
+            "commit": "c",
+            "build_key": "k",
+        }
+    ],
+    "peers": ["emulated-fa3"],
+    "anchor": "sdpa-math",
+    "inputs": ["late-keybias"],
+    "input_directory": None,
+    "throughput": {
+        "shapes": ["1x4x1024x64"],
+        "causal": True,
+        "pairs": 20,
+        "max_pairs": 80,
+        "confidence": 0.95,
+        "margin": 0.1,
+    },
+    "limits": {"call_seconds": 120, "start_seconds": 120},
+}
+
+
+def test_round_trip() -> None:
+    spec = RunSpec.from_json(SPEC)
+    assert spec.to_json() == SPEC
+    assert RunSpec.loads(spec.dumps()) == spec
+
+
+def test_defaults() -> None:
+    least = {name: SPEC[name] for name in SPEC if name not in ("limits", "input_directory")}
+    assert RunSpec.from_json(least) == RunSpec.from_json(SPEC)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"suites": []}, "$.suites"),
+        ({"suites": ["speed"]}, "$.suites[0]"),
+        ({"throughput": None}, "$.throughput"),
+        ({"inputs": []}, "$.inputs"),
+        ({"device": "tpu"}, "$.device"),
+        ({"subjects": SPEC["subjects"] * 2}, "$.subjects[1]"),
+        ({"subjects": [{**SPEC["subjects"][0], "entry": "gproj"}]}, "$.subjects[0].entry"),
+        ({"throughput": {**SPEC["throughput"], "pairs": 1}}, "$.throughput.pairs"),
+        ({"throughput": {**SPEC["throughput"], "max_pairs": 10}}, "$.throughput.max_pairs"),
+        ({"throughput": {**SPEC["throughput"], "confidence": 1}}, "$.throughput.confidence"),
+        ({"throughput": {**SPEC["throughput"], "margin": "NaN"}}, "$.throughput.margin"),
+        ({"limits": {"call_seconds": 0}}, "$.limits.call_seconds"),
+    ],
+)
+def test_refusals(change: dict[str, Any], where: str) -> None:
+    with pytest.raises(ContractError) as caught:
+        RunSpec.from_json({**SPEC, **change})
+    assert caught.value.path == where

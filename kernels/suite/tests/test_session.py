@@ -1,0 +1,235 @@
+"""Every way in which a backend can fail is a status of that backend, and of no other."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from gprojci_suite import inputs
+from gprojci_suite.contract.spec import LimitsSpec
+from gprojci_suite.run import layer_cases
+from gprojci_suite.session import Case, Launch, Member, Session
+from gprojci_suite.throughput import input_case
+
+GOOD = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale)"
+BODIES = {
+    "good": f"return {GOOD}",
+    "raises": "raise ValueError('broken kernel')",
+    "gives_up": "raise NotImplementedError('head_dim 16')",
+    "sys_exit": "sys.exit(0)",
+    "leaves": "os._exit(0)",
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "segfaults": "os.kill(os.getpid(), signal.SIGSEGV)",
+    "hangs": "print('waiting for ever', flush=True); time.sleep(600)",
+    "out_of_memory": "torch.empty(2**60, dtype=torch.uint8)",
+    "nan": f"return {GOOD} * float('nan')",
+    "shape": f"return {GOOD}[..., :8]",
+    "dtype": f"return ({GOOD}).float()",
+    "no_tensor": "return None",
+    "detached": f"return ({GOOD}).detach()",
+    "ignores_v": "return q * 1.0",
+    "prints": f"print('x' * 50_000_000); return {GOOD}",
+    "tampers": f"[os.write(fd, b'nonsense\\n') for fd in pipes()]; return {GOOD}",
+    "bad_gradient": "return Wrong.apply(q, k, v)",
+}
+EXPECTED = {
+    "good": "ok",
+    "raises": "runtime_error",
+    "gives_up": "unsupported",
+    "sys_exit": "runtime_error",
+    "leaves": "runtime_error",
+    "killed": "out_of_memory",
+    "segfaults": "runtime_error",
+    "hangs": "timeout",
+    "out_of_memory": "out_of_memory",
+    "nan": "wrong_result",
+    "shape": "wrong_result",
+    "dtype": "wrong_result",
+    "no_tensor": "wrong_result",
+    "detached": "wrong_result",
+    "ignores_v": "wrong_result",
+    "prints": "ok",
+    "tampers": "runtime_error",
+    "bad_gradient": "runtime_error",
+    "missing": "build_error",
+    "elsewhere": "build_error",
+    "not_callable": "build_error",
+    "import_exits": "build_error",
+    "no_python": "build_error",
+}
+HEAD = """
+import os, signal, stat, sys, time
+import torch
+
+number = 3
+
+def pipes():
+    return [fd for fd in range(3, 64) if is_pipe(fd) and writable(fd)]
+
+def is_pipe(fd):
+    try:
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+def writable(fd):
+    import fcntl
+    return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+
+class Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v):
+        return q.clone()
+    @staticmethod
+    def backward(ctx, grad):
+        return grad[..., :3], None, None
+"""
+
+
+def case() -> Case:
+    return input_case(inputs.load("synthetic:random?heads=1&seq=32&head_dim=16"))
+
+
+def subject(name: str, entry: str, site: Path, python: str = sys.executable) -> Launch:
+    return Launch(name, "head", "subject", python, entry, str(site), str(site))
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Member]]:
+    """All failing backends of one session, after each was asked to compute."""
+    site = tmp_path_factory.mktemp("site")
+    functions = [f"def {name}(q, k, v, *, causal, softmax_scale):\n    {body}\n" for name, body in BODIES.items()]
+    (site / "subjects.py").write_text(HEAD + "\n".join(functions))
+    (site / "exits.py").write_text("import os; print('goodbye', flush=True); os._exit(7)")
+    launches = [subject(name, f"subjects:{name}", site) for name in BODIES]
+    launches += [
+        subject("missing", "subjects:nothing", site),
+        subject("elsewhere", "json:dumps", site),
+        subject("not_callable", "subjects:number", site),
+        subject("import_exits", "exits:attention", site),
+        subject("no_python", "subjects:good", site, python="/nowhere/python"),
+    ]
+    with Session(launches, "cpu", LimitsSpec(call_seconds=20.0, start_seconds=120.0)) as session:
+        assert len(list(session.start())) == len(launches)
+        session.limits = LimitsSpec(call_seconds=8.0, start_seconds=120.0)
+        session.refuse_unsupported([case()])
+        computed = {member.launch.backend: session.compute(member, case()) for member in session.members if member.ok}
+        assert {name for name, results in computed.items() if results is not None} == {"good", "prints", "nan"}
+        yield {member.launch.backend: member for member in session.members}
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_failures_have_names(name: str, outcome: dict[str, Member]) -> None:
+    member = outcome[name]
+    assert member.status == EXPECTED[name], member.detail
+    assert (member.detail is None) == (member.status == "ok")
+    assert len(member.detail or "") < 10_000
+
+
+def test_details_say_what_happened(outcome: dict[str, Member]) -> None:
+    wanted = {
+        "raises": "broken kernel",
+        "leaves": "exited with status 0",
+        "segfaults": "SIGSEGV",
+        "hangs": "waiting for ever",
+        "nan": "o holds 512 NaN or Inf elements",
+        "shape": "(1, 1, 32, 8) where torch.bfloat16 (1, 1, 32, 16)",
+        "dtype": "torch.float32",
+        "no_tensor": "NoneType",
+        "detached": "not differentiable",
+        "ignores_v": "does not depend on k",
+        "missing": "nothing",
+        "elsewhere": "not from the build under",
+        "not_callable": "not callable",
+        "import_exits": "goodbye",
+        "no_python": "/nowhere/python",
+    }
+    for name, text in wanted.items():
+        assert text in (outcome[name].detail or ""), name
+
+
+def test_only_those_that_can_go_on_have_a_process(outcome: dict[str, Member]) -> None:
+    alive = {name for name, member in outcome.items() if member.process is not None}
+    assert alive == {"good", "prints", "nan"}
+
+
+def test_a_patched_clock_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "cheat.py").write_text(
+        textwrap.dedent(
+            f"""
+            import time
+            import torch
+            import gprojci_suite.child, __main__
+            start = time.perf_counter()
+            for module in (gprojci_suite.child, __main__):
+                module.CLOCK = lambda: start + (time.perf_counter() - start) / 100
+            def attention(q, k, v, *, causal, softmax_scale):
+                time.sleep(0.05)
+                return {GOOD}
+            """
+        )
+    )
+    with Session([subject("cheat", "cheat:attention", tmp_path)], "cpu", LimitsSpec()) as session:
+        list(session.start())
+        assert session.time(session.members[0], case(), repeat=4) is None
+        assert session.members[0].status == "wrong_result"
+        assert "clock" in (session.members[0].detail or "")
+
+
+def test_peers_and_honest_clocks() -> None:
+    launches = [Launch(name, "ruler", "peer", sys.executable) for name in ("sdpa-math", "fp32", "fa3")]
+    with Session(launches, "cpu", LimitsSpec()) as session:
+        list(session.start())
+        session.refuse_unsupported([case()])
+        math, fp32, fa3 = session.members
+        assert (math.status, fp32.status, fa3.status) == ("ok", "ok", "unsupported")
+        steps = session.time(math, case(), repeat=3)
+        assert steps is not None
+        assert len(steps) == 3
+        assert min(step.forward for step in steps) > 0
+        results = session.compute(fp32, case())
+        assert results is not None
+        assert results["dq"].dtype == torch.float32
+        late = next(iter(layer_cases(inputs.load("synthetic:random?seq=16")).values()))
+        assert session.compute(math, late) is not None
+
+
+def test_no_child_survives_its_parent(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys, time
+            from gprojci_suite.contract.spec import LimitsSpec
+            from gprojci_suite.session import Launch, Session
+            session = Session([Launch("sdpa-math", "ruler", "peer", sys.executable)], "cpu", LimitsSpec())
+            list(session.start())
+            print(session.members[0].process._process.pid, flush=True)
+            time.sleep(60)
+            """
+        )
+    )
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        os.kill(child, 0)
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and _running(child):
+            time.sleep(0.05)
+        assert not _running(child)
+
+
+def _running(pid: int) -> bool:
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,132 @@
+"""Interleaving, the control, and pairs that are added until the interval decides; the processes are stand-ins."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from gprojci_suite.contract.spec import ThroughputSpec
+from gprojci_suite.inputs import InputError
+from gprojci_suite.session import Case, Launch, Member, StepSeconds, control_of
+from gprojci_suite.throughput import measure, shape_case
+
+
+class Scripted:
+    """A session whose members take a scripted time; records the order in which they were asked."""
+
+    def __init__(self, launches: list[Launch], seconds: dict[str, Callable[[int], float]]) -> None:
+        self.members = [Member(launch, directory=None) for launch in launches]  # type: ignore[arg-type]
+        self.seconds = seconds
+        self.calls: list[str] = []
+
+    def time(self, member: Member, case: Case, repeat: int = 1) -> list[StepSeconds] | None:
+        steps = []
+        for _ in range(repeat):
+            self.calls.append(member.launch.label)
+            value = self.seconds[member.launch.label](len(self.calls))
+            if value < 0:
+                member.fail("runtime_error", "scripted")
+                return None
+            steps.append(StepSeconds(value, 2 * value))
+        return steps
+
+
+HEAD = Launch("gproj", "head", "subject", sys.executable, "m:f")
+BASE = Launch("gproj", "base", "subject", sys.executable, "m:f")
+ANCHOR = Launch("sdpa-math", "ruler", "anchor", sys.executable)
+PEER = Launch("fp32", "ruler", "peer", sys.executable)
+CASE = shape_case("1x1x16x16", True, 0)
+SETTINGS = ThroughputSpec(("1x1x16x16",), pairs=20, max_pairs=80, margin=0.1)
+
+
+def run(session: Scripted, settings: ThroughputSpec = SETTINGS):  # type: ignore[no-untyped-def]
+    return measure(session, CASE, settings, 0, lambda line: None)  # type: ignore[arg-type]
+
+
+def constant(value: float) -> Callable[[int], float]:
+    return lambda call: value
+
+
+def test_everything_is_compared() -> None:
+    session = Scripted(
+        [HEAD, BASE, control_of(HEAD), ANCHOR, PEER],
+        {
+            "gproj@head": constant(0.12),
+            "gproj@head (control)": constant(0.12),
+            "gproj@base": constant(0.1),
+            "sdpa-math@ruler": constant(0.2),
+            "fp32@ruler": constant(0.4),
+        },
+    )
+    measurements, comparisons = run(session)
+    ratios = {
+        (c.backend, c.revision, c.against_backend, c.against_revision, c.control): c.ratio
+        for c in comparisons
+        if c.pass_ == "forward_backward"
+    }
+    assert ratios == {
+        ("gproj", "head", "gproj", "base", False): pytest.approx(1.2),
+        ("gproj", "head", "gproj", "head", True): pytest.approx(1.0),
+        ("gproj", "head", "sdpa-math", "ruler", False): pytest.approx(0.6),
+        ("gproj", "base", "sdpa-math", "ruler", False): pytest.approx(0.5),
+        ("fp32", "ruler", "sdpa-math", "ruler", False): pytest.approx(2.0),
+    }
+    assert {(m.backend, m.revision) for m in measurements} == {
+        ("gproj", "head"),
+        ("gproj", "base"),
+        ("sdpa-math", "ruler"),
+        ("fp32", "ruler"),
+    }
+    assert all(c.pairs == 20 and c.case == "1x1x16x16.causal.bfloat16" for c in comparisons)
+
+
+def test_rounds_are_interleaved_in_random_order() -> None:
+    session = Scripted([HEAD, BASE], {"gproj@head": constant(10.0), "gproj@base": constant(1.0)})
+    run(session)
+    rounds = session.calls[-40:]
+    firsts = [rounds[index] for index in range(0, 40, 2)]
+    assert all({rounds[index], rounds[index + 1]} == {"gproj@head", "gproj@base"} for index in range(0, 40, 2))
+    assert 4 < firsts.count("gproj@head") < 16
+
+
+def test_undecided_pairs_are_doubled_up_to_the_cap() -> None:
+    noisy = Scripted(
+        [HEAD, BASE], {"gproj@head": lambda call: 1.1 * (1 + 0.2 * (call % 7 - 3)), "gproj@base": constant(1.0)}
+    )
+    _, comparisons = run(noisy)
+    assert {c.pairs for c in comparisons} == {80}
+    clear = Scripted([HEAD, BASE], {"gproj@head": constant(1.0), "gproj@base": constant(1.0)})
+    assert {c.pairs for c in run(clear)[1]} == {20}
+
+
+def test_without_a_base_the_anchor_is_what_must_be_decided() -> None:
+    noisy = Scripted(
+        [HEAD, ANCHOR, PEER],
+        {
+            "gproj@head": lambda call: 1.1 * (1 + 0.2 * (call % 7 - 3)),
+            "sdpa-math@ruler": constant(1.0),
+            "fp32@ruler": constant(1.1),
+        },
+    )
+    pairs = {c.backend: c.pairs for c in run(noisy)[1]}
+    assert pairs == {"gproj": 80, "fp32": 20}
+
+
+def test_a_backend_that_fails_in_the_middle_is_left_out() -> None:
+    session = Scripted(
+        [HEAD, BASE, ANCHOR],
+        {
+            "gproj@head": constant(1.0),
+            "gproj@base": lambda call: 1.0 if call < 40 else -1.0,
+            "sdpa-math@ruler": constant(1.0),
+        },
+    )
+    measurements, comparisons = run(session)
+    assert {(m.backend, m.revision) for m in measurements} == {("gproj", "head"), ("sdpa-math", "ruler")}
+    assert {(c.against_backend, c.pairs) for c in comparisons} == {("sdpa-math", 20)}
+
+
+@pytest.mark.parametrize("shape", ["1x2x3", "0x1x1x1", "abc", "99999x99999x99999x9"])
+def test_wrong_shapes(shape: str) -> None:
+    with pytest.raises(InputError, match="shape"):
+        shape_case(shape, True, 0)
