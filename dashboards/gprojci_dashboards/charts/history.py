@@ -1,0 +1,165 @@
+"""One metric over commits, a line per backend, with the gate's limit."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from gprojci_dashboards import theme
+from gprojci_dashboards.readable import percent
+
+TITLE = "History"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One place on the horizontal axis; `position` counts commits from the oldest shown."""
+
+    position: int
+    sha: str
+    message: str
+    author: str
+    when: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """One measured value of a series; low and high span its interval or the spread of re-runs."""
+
+    position: int
+    value: float
+    low: float | None = None
+    high: float | None = None
+    verdict: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One backend's values, oldest first."""
+
+    backend: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class HistoryData:
+    """unit: "fraction" (an error, shown as percent on a log axis), "ratio" (to `against`) or "seconds"."""
+
+    metric: str
+    unit: str
+    commits: tuple[Commit, ...]
+    lines: tuple[Line, ...]
+    limit: float | None = None
+    against: str = ""
+
+
+def shown(value: float, unit: str) -> str:
+    """`value` as text with its unit."""
+    if unit == "fraction":
+        return percent(value)
+    if unit == "ratio":
+        return f"{value:.3f}×"
+    if value < 1e-3:
+        return f"{value * 1e6:.3g} µs"
+    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def figure(data: HistoryData) -> go.Figure:
+    """The metric over the commits in order; failing values carry a cross."""
+    chart = go.Figure()
+    commits = {commit.position: commit for commit in data.commits}
+    for line in data.lines:
+        colour, symbol, dash = theme.look(line.backend)
+        values = [value for value in line.values if value.position in commits]
+        if data.unit == "fraction":
+            values = [value for value in values if value.value > 0]
+        spread = any(value.low is not None and value.high is not None for value in values)
+        chart.add_trace(
+            go.Scatter(
+                x=[value.position for value in values],
+                y=[value.value for value in values],
+                mode="lines+markers",
+                line={"color": colour, "width": 2, "dash": dash},
+                marker={
+                    "opacity": 1,
+                    "symbol": [f"{symbol}" if value.verdict != "fail" else "x" for value in values],
+                    "size": [8 if value.verdict != "fail" else 14 for value in values],
+                    "color": [theme.LIMIT.light if value.verdict == "fail" else colour for value in values],
+                },
+                error_y={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [max(0.0, (value.high or value.value) - value.value) for value in values],
+                    "arrayminus": [max(0.0, value.value - (value.low or value.value)) for value in values],
+                    "color": colour,
+                    "thickness": 1,
+                    "width": 2,
+                }
+                if spread
+                else None,
+                name=line.backend,
+                zorder=2 if any(value.verdict == "fail" for value in values) else 1,
+                customdata=[value.url for value in values],
+                text=[_hover(line.backend, commits[value.position], value, data) for value in values],
+                hovertemplate="%{text}<extra></extra>",
+            )
+        )
+    y_axis = theme.axis(data.metric)
+    everything = [value.value for line in data.lines for value in line.values]
+    if data.limit is not None:
+        everything.append(data.limit)
+        chart.add_hline(y=data.limit, line={"color": theme.LIMIT.light, "width": 1.5, "dash": "dash"})
+        chart.add_annotation(
+            x=0,
+            xref="paper",
+            xanchor="left",
+            y=_position(data.limit, data.unit),
+            yanchor="bottom",
+            text=f"gate: {shown(data.limit, data.unit)}",
+            showarrow=False,
+            font={"size": 11, "color": theme.LIMIT.light},
+        )
+    if data.unit == "fraction":
+        ticks, labels = theme.log_ticks(everything)
+        y_axis |= {"type": "log", "tickvals": ticks, "ticktext": labels, "range": theme.log_range(everything, pad=0.1)}
+    elif data.unit == "ratio":
+        y_axis |= {"ticksuffix": "×"}
+    else:
+        y_axis |= {"ticksuffix": "s", "exponentformat": "SI", "rangemode": "tozero"}
+    step = max(1, len(data.commits) // 12)
+    ticked = data.commits[::-1][::step][::-1]
+    theme.styled(chart, height=400, narrow={"yaxis": {"title": {"text": ""}}, "legend": {"font": {"size": 11}}})
+    chart.update_layout(
+        xaxis=theme.axis(
+            "commit",
+            tickvals=[commit.position for commit in ticked],
+            ticktext=[commit.sha[:7] for commit in ticked],
+            tickangle=-35,
+            range=[min(commits, default=0) - 0.4, max(commits, default=0) + 0.4],
+            showgrid=False,
+        ),
+        yaxis=y_axis,
+    )
+    return chart
+
+
+def _position(value: float, unit: str) -> float:
+    """Annotations on a log axis are placed by exponent."""
+    return math.log10(value) if unit == "fraction" else value
+
+
+def _hover(backend: str, commit: Commit, value: Value, data: HistoryData) -> str:
+    against = f" {data.against}" if data.unit == "ratio" and data.against else ""
+    interval = ""
+    if value.low is not None and value.high is not None:
+        interval = f" ({shown(value.low, data.unit)} … {shown(value.high, data.unit)})"
+    verdict = f"<br>gate: {html.escape(value.verdict)}" if value.verdict else ""
+    return (
+        f"<b>{html.escape(backend)}</b> {shown(value.value, data.unit)}{html.escape(against)}{interval}<br>"
+        f"<b>{html.escape(commit.sha[:8])}</b> {html.escape(commit.message[:72])}<br>"
+        f"{html.escape(commit.author)} · {html.escape(commit.when)}{verdict}"
+    )

@@ -1,0 +1,117 @@
+"""The paired timing ratios behind each speed verdict: every pair, the median, its interval and the margin."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from gprojci_dashboards import theme
+
+TITLE = "Paired timing ratios"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One backend timed against another in interleaved pairs; ratios are time over time (1.0 = equal)."""
+
+    label: str
+    ratios: tuple[float, ...]
+    ratio: float
+    low: float
+    high: float
+    control: bool = False  # the A/A control: the same code on both sides
+
+
+@dataclass(frozen=True)
+class PairedRatiosData:
+    """`margin` is the allowed increase as a fraction (0.1 = 10% slower), or None where speed is not gated."""
+
+    comparisons: tuple[Comparison, ...]
+    margin: float | None = None
+
+
+def figure(data: PairedRatiosData) -> go.Figure:
+    """One row per comparison; the bar is the interval of the median."""
+    chart = go.Figure()
+    rows = list(data.comparisons)
+    for row, comparison in enumerate(rows):
+        tone = theme.SERIES[5] if comparison.control else theme.SERIES[0]
+        chart.add_annotation(
+            x=0,
+            xref="paper",
+            xanchor="left",
+            y=row - 0.36,
+            yanchor="middle",
+            text=html.escape(comparison.label),
+            showarrow=False,
+            font={"size": 12, "color": theme.INK.light},
+        )
+        chart.add_trace(
+            go.Scatter(
+                x=list(comparison.ratios),
+                y=[row + _jitter(index) for index in range(len(comparison.ratios))],
+                mode="markers",
+                marker={"size": 5, "color": tone.light, "opacity": 0.35},
+                hovertemplate=f"{html.escape(comparison.label)}<br>one pair: %{{x:.3f}}×<extra></extra>",
+                showlegend=False,
+            )
+        )
+        chart.add_trace(
+            go.Scatter(
+                x=[comparison.ratio],
+                y=[row],
+                mode="markers",
+                marker={
+                    "symbol": "line-ns-open" if comparison.control else "diamond",
+                    "size": 12,
+                    "color": tone.light,
+                    "line": {"width": 2, "color": tone.light},
+                },
+                error_x={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [max(0.0, comparison.high - comparison.ratio)],
+                    "arrayminus": [max(0.0, comparison.ratio - comparison.low)],
+                    "color": tone.light,
+                    "thickness": 3,
+                    "width": 7,
+                },
+                hovertemplate=(
+                    f"<b>{html.escape(comparison.label)}</b><br>median {comparison.ratio:.3f}× "
+                    f"({comparison.low:.3f} … {comparison.high:.3f}), {len(comparison.ratios)} pairs<extra></extra>"
+                ),
+                showlegend=False,
+            )
+        )
+    chart.add_vline(x=1.0, line={"color": theme.AXIS.light, "width": 1.5})
+    if data.margin is not None:
+        chart.add_vline(x=1.0 + data.margin, line={"color": theme.LIMIT.light, "width": 1.5, "dash": "dash"})
+        chart.add_annotation(
+            x=1.0 + data.margin,
+            y=1,
+            yref="paper",
+            yanchor="bottom",
+            text=f"margin +{data.margin:.0%}",
+            showarrow=False,
+            font={"size": 11, "color": theme.LIMIT.light},
+        )
+    theme.styled(chart, height=max(200, 100 + 54 * len(rows)), legend=False)
+    chart.update_layout(
+        margin={"l": 8, "r": 12, "t": 28, "b": 8},
+        xaxis=theme.axis("time ratio of one pair (left is faster)", ticksuffix="×"),
+        yaxis=theme.axis(
+            "",
+            showticklabels=False,
+            range=[len(rows) - 0.45, -0.6],
+            showgrid=False,
+            showline=False,
+        ),
+    )
+    return chart
+
+
+def _jitter(index: int) -> float:
+    """A fixed offset within ±0.15 that looks scattered (golden-ratio sequence), so that a figure is reproducible."""
+    return ((index * 0.618033988749895) % 1.0 - 0.5) * 0.3

@@ -1,0 +1,237 @@
+"""Accuracy against speed: one mark per backend, the frontier, and the subject's path over its last commits."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from gprojci_dashboards import theme
+from gprojci_dashboards.readable import percent
+
+TITLE = "Accuracy against speed"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One backend. Errors are fractions; times are ratios to the anchor (1.0 = as fast as the anchor)."""
+
+    backend: str
+    role: str  # subject | anchor | peer
+    error: float
+    error_low: float
+    error_high: float
+    time: float
+    time_low: float
+    time_high: float
+    note: str = ""  # e.g. "emulated": its time says nothing about a GPU
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One earlier commit of the subject, on its path to where it stands now."""
+
+    backend: str
+    sha: str
+    message: str
+    error: float
+    time: float
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class ParetoData:
+    """`ceiling` is the gate's limit on the error as a fraction, or None where there is none."""
+
+    marks: tuple[Mark, ...]
+    anchor: str
+    tensor: str = "dq"
+    statistic: str = "median"
+    ceiling: float | None = None
+    path: tuple[Step, ...] = ()
+
+
+def frontier(marks: tuple[Mark, ...]) -> list[Mark]:
+    """The marks that no other mark beats on both error and time, from fastest to most accurate."""
+    best: list[Mark] = []
+    for mark in sorted(marks, key=lambda mark: (mark.time, mark.error)):
+        if not best or mark.error < best[-1].error:
+            best.append(mark)
+    return best
+
+
+def figure(data: ParetoData) -> go.Figure:
+    """Error (log) over kernel time relative to the anchor; down and to the left is better."""
+    name = {"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(data.tensor, data.tensor)
+    chart = go.Figure()
+    marks = tuple(mark for mark in data.marks if mark.error > 0 and mark.time > 0)
+    edge = frontier(marks)
+    if len(edge) > 1:
+        chart.add_trace(
+            go.Scatter(
+                x=[mark.time for mark in edge],
+                y=[mark.error for mark in edge],
+                mode="lines",
+                line={"color": theme.FRONTIER.light, "width": 1.5, "shape": "vh", "dash": "dot"},
+                name="frontier",
+                showlegend=False,
+                hoverinfo="skip",
+            )
+        )
+    for backend in dict.fromkeys(step.backend for step in data.path):
+        _add_path(chart, data, backend)
+    places = label_places(marks)
+    for mark in sorted(marks, key=lambda mark: mark.role != "subject"):
+        _add_mark(chart, mark, name, data, places[mark.backend])
+
+    errors = [value for mark in marks for value in (mark.error, mark.error_low, mark.error_high)]
+    errors += [step.error for step in data.path]
+    if data.ceiling is not None:
+        errors.append(data.ceiling)
+        chart.add_hrect(y0=1e-12, y1=data.ceiling, fillcolor=theme.GOOD_FILL.light, line_width=0, layer="below")
+        chart.add_hline(y=data.ceiling, line={"color": theme.LIMIT.light, "width": 1.5, "dash": "dash"})
+        chart.add_annotation(
+            x=1,
+            xref="paper",
+            xanchor="right",
+            y=math.log10(data.ceiling),
+            yanchor="bottom",
+            text=f"gate: {percent(data.ceiling)}",
+            showarrow=False,
+            font={"size": 11, "color": theme.LIMIT.light},
+        )
+    ticks, labels = theme.log_ticks(errors)
+    times = [mark.time for mark in marks] + [step.time for step in data.path]
+    wide = bool(times) and max(times) / min(times) > 5
+    x_axis = theme.axis(f"forward + backward time, relative to {data.anchor} (lower is faster)")
+    if wide:
+        x_axis |= {
+            "type": "log",
+            "range": theme.log_range(times, pad=0.12),
+            "tickvals": [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100],
+            "ticktext": ["0.05×", "0.1×", "0.2×", "0.5×", "1×", "2×", "5×", "10×", "20×", "50×", "100×"],
+        }
+    else:
+        low, high = min(times, default=0.0), max(times, default=1.0)
+        width = max(high - low, 0.2)
+        x_axis |= {"ticksuffix": "×", "range": [low - 0.14 * width, high + 0.16 * width]}
+    y_axis = theme.axis(
+        f"{name} error, {data.statistic} over slices (lower is better)",
+        type="log",
+        tickvals=ticks,
+        ticktext=labels,
+        range=theme.log_range(errors),
+    )
+    narrow = {
+        "showlegend": True,
+        "xaxis": {"title": {"text": f"time ÷ {data.anchor}"}},
+        "yaxis": {"title": {"text": f"{name} error"}},
+    }
+    theme.styled(chart, height=440, legend=False, narrow=narrow)
+    chart.update_layout(xaxis=x_axis, yaxis=y_axis)
+    return chart
+
+
+def _add_path(chart: go.Figure, data: ParetoData, backend: str) -> None:
+    colour, _, _ = theme.look(backend)
+    steps = [step for step in data.path if step.backend == backend and step.error > 0 and step.time > 0]
+    now = [mark for mark in data.marks if mark.backend == backend and mark.error > 0]
+    chart.add_trace(
+        go.Scatter(
+            x=[step.time for step in steps] + [mark.time for mark in now],
+            y=[step.error for step in steps] + [mark.error for mark in now],
+            mode="lines+markers",
+            line={"color": colour, "width": 1.25},
+            opacity=0.55,
+            marker={
+                "size": [6] * len(steps) + [0.1] * len(now),
+                "color": colour,
+                "symbol": "circle",
+            },
+            customdata=[step.url for step in steps] + [mark.url for mark in now],
+            text=[
+                f"<b>{html.escape(step.sha[:8])}</b> {html.escape(step.message[:70])}<br>"
+                f"{percent(step.error)} · {step.time:.2f}× {html.escape(data.anchor)}"
+                for step in steps
+            ]
+            + [""] * len(now),
+            hovertemplate="%{text}<extra></extra>",
+            name=f"{backend}, earlier commits",
+            showlegend=False,
+        )
+    )
+
+
+def label_places(marks: tuple[Mark, ...]) -> dict[str, str]:
+    """Where each mark's name goes so that names of neighbours do not meet: plotly text positions by backend."""
+    if not marks:
+        return {}
+    xs, ys = [mark.time for mark in marks], [math.log10(mark.error) for mark in marks]
+    width, height = max(max(xs) - min(xs), 0.2), max(max(ys) - min(ys), 1.0)
+    places = {}
+    for mark in marks:
+        near = [
+            other.time >= mark.time
+            for other in marks
+            if other is not mark
+            and abs(other.time - mark.time) < 0.3 * width
+            and abs(math.log10(other.error / mark.error)) < 0.07 * height
+        ]
+        side = "center" if any(near) and not all(near) else "left" if any(near) else "right"
+        # Subjects are named above, peers below: so a subject never meets the peer it is measured against.
+        places[mark.backend] = f"{'top' if mark.role == 'subject' else 'bottom'} {side}"
+    return places
+
+
+def _add_mark(chart: go.Figure, mark: Mark, tensor: str, data: ParetoData, place: str) -> None:
+    colour, symbol, _ = theme.look(mark.backend)
+    subject = mark.role == "subject"
+    role = {"subject": "under test", "anchor": "the anchor", "peer": "peer"}.get(mark.role, mark.role)
+    note = f" · {mark.note}" if mark.note else ""
+    chart.add_trace(
+        go.Scatter(
+            x=[mark.time],
+            y=[mark.error],
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [max(0.0, mark.error_high - mark.error)],
+                "arrayminus": [max(0.0, mark.error - mark.error_low)],
+                "color": colour,
+                "thickness": 1.25,
+                "width": 3,
+            },
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [max(0.0, mark.time_high - mark.time)],
+                "arrayminus": [max(0.0, mark.time - mark.time_low)],
+                "color": colour,
+                "thickness": 1.25,
+                "width": 3,
+            },
+            mode="markers+text",
+            text=[f"  <b>{html.escape(mark.backend)}</b>  " if subject else f"  {html.escape(mark.backend)}  "],
+            textposition=place,
+            textfont={"size": 12, "color": colour},
+            cliponaxis=False,
+            marker={
+                "symbol": symbol if subject or mark.role == "anchor" else f"{symbol}-open",
+                "size": 15 if subject else 11,
+                "color": colour,
+                "line": {"width": 2, "color": colour},
+            },
+            name=mark.backend,
+            customdata=[mark.url],
+            hovertemplate=(
+                f"<b>{html.escape(mark.backend)}</b> ({role}{html.escape(note)})<br>"
+                f"{tensor} error {percent(mark.error)} "
+                f"({percent(mark.error_low)} … {percent(mark.error_high)} over slices)<br>"
+                f"time {mark.time:.2f}× {html.escape(data.anchor)} ({mark.time_low:.2f} … {mark.time_high:.2f})"
+                "<extra></extra>"
+            ),
+        )
+    )

@@ -1,0 +1,24 @@
+"""How figures, pages and verdicts spell a number."""
+
+from __future__ import annotations
+
+import math
+
+
+def percent(fraction: float) -> str:
+    """A fraction as percent with three sensible digits: 0.0035 → '0.35%', 44.8 → '4,480%'."""
+    if math.isnan(fraction):
+        return "NaN"
+    if math.isinf(fraction):
+        return "∞" if fraction > 0 else "−∞"
+    value = fraction * 100
+    size = abs(value)
+    if size == 0:
+        return "0%"
+    if size >= 99.95:
+        return f"{round(value, 2 - math.floor(math.log10(size))):,.0f}%"
+    if size >= 9.995e-5:
+        digits = max(0, 2 - math.floor(math.log10(size)))
+        text = f"{value:.{digits}f}"
+        return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
+    return f"{value:.1e}%"

@@ -1,0 +1,186 @@
+"""Every chart draws its data, empty data too, and reads in both themes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from gprojci_dashboards import charts, theme
+from gprojci_dashboards.charts import (
+    error_distribution,
+    history,
+    paired_ratios,
+    pareto,
+    slices_heatmap,
+    training_story,
+)
+from gprojci_dashboards.readable import percent
+
+MARKS = (
+    pareto.Mark("gproj", "subject", 0.0019, 0.0018, 0.0021, 1.2, 1.18, 1.22, url="/jobs/6"),
+    pareto.Mark("emulated-fa3", "peer", 0.332, 0.2, 44.8, 1.1, 1.08, 1.12, note="emulated"),
+    pareto.Mark("sdpa-math", "anchor", 0.0017, 0.0016, 0.0018, 1.0, 1.0, 1.0),
+    pareto.Mark("sdpa-flash", "peer", 0.33, 0.2, 40.0, 0.3, 0.29, 0.31),
+)
+COMMITS = (
+    history.Commit(0, "a" * 40, "first <b>", "Ada", "2026-01-05"),
+    history.Commit(1, "b" * 40, "second", "Bob", "2026-01-06"),
+)
+FULL: dict[str, Any] = {
+    "pareto": pareto.ParetoData(
+        MARKS, "sdpa-math", ceiling=0.0035, path=(pareto.Step("gproj", "c" * 40, "before", 0.002, 1.3, "/jobs/1"),)
+    ),
+    "history": history.HistoryData(
+        "dQ error",
+        "fraction",
+        COMMITS,
+        (
+            history.Line(
+                "gproj", (history.Value(0, 0.002, url="/jobs/1"), history.Value(1, 0.3, 0.2, 0.4, "fail", "/jobs/2"))
+            ),
+        ),
+        0.0035,
+    ),
+    "error_distribution": error_distribution.DistributionData(
+        "dQ",
+        (
+            error_distribution.Side("base", (0.002, 0.001), ("L1.b0.h0", "L1.b0.h1")),
+            error_distribution.Side("head", (0.3, 44.0), ("L1.b0.h0", "L1.b0.h1")),
+        ),
+        0.0035,
+    ),
+    "slices_heatmap": slices_heatmap.HeatmapData(
+        "dQ", ("L1.b0.h0", "L1.b0.h1"), ("gproj", "fp32"), ((0.3, 0.00001), (math.nan, None)), 0.0035
+    ),
+    "paired_ratios": paired_ratios.PairedRatiosData(
+        (paired_ratios.Comparison("head ÷ base", (1.01, 1.02, 0.99), 1.01, 0.99, 1.02),), 0.1
+    ),
+    "training_story": training_story.TrainingData(
+        (training_story.Record(200, 2.4, 0.008, 0.005, 1.5), training_story.Record(4000, 0.6, 43.0, 0.05, 40.0)),
+        "FlashAttention-3",
+    ),
+}
+EMPTY: dict[str, Any] = {
+    "pareto": pareto.ParetoData((), "sdpa-math"),
+    "history": history.HistoryData("dQ error", "fraction", (), ()),
+    "error_distribution": error_distribution.DistributionData("dQ", ()),
+    "slices_heatmap": slices_heatmap.HeatmapData("dQ", (), (), ()),
+    "paired_ratios": paired_ratios.PairedRatiosData(()),
+    "training_story": training_story.TrainingData((), "FlashAttention-3"),
+}
+
+
+def test_charts_are_found_by_name() -> None:
+    assert charts.names() == sorted(FULL)
+    with pytest.raises(charts.ChartDoesNotExist, match="no chart is called 'pie'; there are error_distribution"):
+        charts.load("pie")
+
+
+def test_listing_imports_no_chart() -> None:
+    code = (
+        "import sys; from gprojci_dashboards import charts; charts.names(); "
+        "print([name for name in sys.modules if name.startswith('gprojci_dashboards.charts.')])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(FULL))
+@pytest.mark.parametrize("data", [FULL, EMPTY], ids=["full", "empty"])
+def test_figure_is_small_strict_json(name: str, data: dict[str, Any]) -> None:
+    chart = charts.load(name)
+    assert chart.TITLE
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    figure = json.loads(chart.figure(data[name]).to_json(), parse_constant=refuse)
+    assert len(json.dumps(figure["layout"]["template"])) < 100
+    assert figure["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"
+    assert len(json.dumps(figure)) < 20_000
+
+
+@pytest.mark.parametrize("name", sorted(FULL))
+def test_every_colour_has_a_dark_reading(name: str) -> None:
+    figure = json.loads(charts.load(name).figure(FULL[name]).to_json())
+    dark = figure["layout"].pop("meta")["dark"]
+    used = set(re.findall(r'"(#[0-9a-f]{6}|rgba\([^)]*\))"', json.dumps(figure)))
+    assert used - {"rgba(0,0,0,0)"} <= set(dark)
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG contrast ratio of two hex colours."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_stand_out_on_both_backgrounds() -> None:
+    for tone in (*theme.SERIES, theme.LIMIT, theme.GOOD):
+        assert contrast(tone.light, theme.SURFACE.light) >= 3, tone
+        assert contrast(tone.dark, theme.SURFACE.dark) >= 3, tone
+    for tone in (theme.INK, theme.MUTED):
+        assert contrast(tone.light, theme.SURFACE.light) >= 4.5
+        assert contrast(tone.dark, theme.SURFACE.dark) >= 4.5
+
+
+def test_a_series_never_depends_on_colour_alone() -> None:
+    assert len(set(theme.SYMBOLS)) == len(theme.SYMBOLS) >= len(theme.SERIES)
+    assert theme.look("gproj") == theme.look("gproj")
+    assert theme.look("gproj")[1] != theme.look("emulated-fa3")[1]
+    assert theme.look("someone-elses-kernel") == theme.look("someone-elses-kernel")
+
+
+def test_light_spellings_are_unique() -> None:
+    tones = [
+        *theme.SERIES,
+        *(tone for _, tone in theme.HEAT),
+        theme.INK,
+        theme.MUTED,
+        theme.GRID,
+        theme.AXIS,
+        theme.SURFACE,
+    ]
+    assert len({tone.light for tone in tones}) == len(tones)
+
+
+def test_frontier_holds_what_nobody_beats() -> None:
+    assert [mark.backend for mark in pareto.frontier(MARKS)] == ["sdpa-flash", "sdpa-math"]
+
+
+def test_names_of_neighbours_go_to_opposite_sides() -> None:
+    close = (MARKS[1], pareto.Mark("emulated-fa3-unfused", "peer", 0.33, 0.2, 44.0, 1.13, 1.1, 1.15), MARKS[3])
+    places = pareto.label_places(close)
+    assert places["emulated-fa3"].endswith("left")
+    assert places["emulated-fa3-unfused"].endswith("right")
+
+
+def test_messages_cannot_bring_markup() -> None:
+    text = charts.load("history").figure(FULL["history"]).to_json()
+    assert "first &lt;b&gt;" in text or "first \\u0026lt;b" in text
+
+
+def test_heat_map_turns_at_the_limit_and_keeps_nan_visible() -> None:
+    trace = json.loads(charts.load("slices_heatmap").figure(FULL["slices_heatmap"]).to_json())["data"][0]
+    assert trace["z"][0][0] > 0 > trace["z"][0][1]
+    assert trace["z"][1] == [1.0, None]
+    assert trace["text"][1][0] == "NaN"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0035, "0.35%"), (44.8, "4,480%"), (0.1, "10%"), (1e-8, "1.0e-06%"), (-math.inf, "−∞")]
+)
+def test_percent(value: float, text: str) -> None:
+    assert percent(value) == text
