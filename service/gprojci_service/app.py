@@ -1,0 +1,98 @@
+"""The web application: every router, the error handler, the health check."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+
+from gprojci_service import __version__
+from gprojci_service.access.endpoints import router as tokens
+from gprojci_service.context import Context
+from gprojci_service.errors import ServiceError
+from gprojci_service.gate.endpoints import router as verdicts
+from gprojci_service.inputs.endpoints import router as inputs
+from gprojci_service.jobs.endpoints import router as jobs
+from gprojci_service.pages import endpoints as pages
+from gprojci_service.projects.endpoints import router as projects
+from gprojci_service.regressions.endpoints import router as regressions
+from gprojci_service.results.endpoints import router as results
+from gprojci_service.settings import Settings, load_settings
+from gprojci_service.webhooks.endpoints import router as webhooks
+from gprojci_service.workers.endpoints import list_router as workers
+from gprojci_service.workers.endpoints import router as worker_api
+
+logger = logging.getLogger(__name__)
+health = APIRouter(tags=["health"])
+
+
+@health.get("/healthz")
+def healthz(request: Request) -> dict[str, str]:
+    """Whether the database answers."""
+    with request.app.state.database.session(writes=False) as session:
+        session.execute(text("SELECT 1"))
+    return {"status": "ok", "version": __version__}
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application under these settings; `app.state.context` holds its connections."""
+    context = Context.open(settings)
+    app = FastAPI(
+        title="GProj CI",
+        version=__version__,
+        openapi_url="/api/v1/openapi.json",
+        docs_url="/api/v1/docs",
+        redoc_url=None,
+        description="Accuracy and speed of attention kernels at every commit. Errors are "
+        '`{"error": "JobNotFound", "detail": "…"}` with the fitting status.',
+    )
+    app.state.context, app.state.settings, app.state.database = context, settings, context.database
+    for router in (projects, jobs, results, verdicts, regressions, inputs, workers, tokens, worker_api):
+        app.include_router(router, prefix="/api/v1")
+    app.include_router(webhooks)
+    app.include_router(health)
+    app.include_router(pages.router, include_in_schema=False)
+    pages.mount_static(app)
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(SQLAlchemyError, _database_error)
+    return app
+
+
+def create_from_environment() -> FastAPI:
+    """Factory for `uvicorn --factory`."""
+    return create_app(load_settings())
+
+
+def _answer(status: int, error: str, detail: str, headers: Any = None) -> JSONResponse:
+    return JSONResponse({"error": error, "detail": detail}, status_code=status, headers=headers)
+
+
+async def _service_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ServiceError)
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+    return _answer(error.status, type(error).__name__, error.detail, headers)
+
+
+async def _validation_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    return _answer(422, "InvalidRequest", f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    name = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "HttpError")
+    return _answer(error.status_code, name, str(error.detail), error.headers)
+
+
+async def _database_error(request: Request, error: Exception) -> JSONResponse:
+    logger.exception("the database failed", exc_info=error)
+    return _answer(503, "DatabaseUnavailable", "the database did not answer; try again")

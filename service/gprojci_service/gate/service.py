@@ -1,0 +1,124 @@
+"""Decisions about a job's verdict: reads the base's policy, judges, stores the evidence, has GitHub told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from gprojci_service.gate import decision, repository
+from gprojci_service.gate.decision import Decision, Finding
+from gprojci_service.github import service as github
+from gprojci_service.inputs import service as inputs
+from gprojci_service.jobs import repository as job_repository
+from gprojci_service.models import Job, Project, Report, Series, Verdict, now
+from gprojci_service.projects import service as projects
+from gprojci_service.regressions import service as regressions
+from gprojci_service.results import repository as results
+from gprojci_service.results import service as result_service
+from gprojci_service.settings import Settings
+from gprojci_suite.contract import ManifestError
+from gprojci_suite.contract import manifest as manifests
+from gprojci_suite.contract.report import Report as SuiteReport
+
+_MARKS = {"pass": "✅", "fail": "❌", "neutral": "⚪", "error": "⚠️"}
+
+
+def decide_job(session: Session, settings: Settings, job_id: int) -> None:
+    """Decides a job that waits for it, once; called again it does nothing."""
+    job = job_repository.locked(session, job_id)
+    if job is None or job.state != "deciding":
+        return
+    row = results.accepted_of_job(session, job_id)
+    series: dict[tuple[str, str, str], Series] = {}
+    policy: dict[str, Any] = {}
+    if row is None:
+        made = decision.without_report(job.failure_kind or "lost_worker", job.detail or "")
+    else:
+        report = SuiteReport.from_json(row.body)
+        series = result_service.store_samples(session, job, row, report)
+        inputs.record(session, row.body["inputs"])
+        made, policy = _judge(row, report)
+    verdict = Verdict(
+        job_id=job.id,
+        project_id=job.project_id,
+        head_sha=job.head_sha,
+        verdict=made.verdict,
+        summary=made.summary,
+        evidence=[finding.to_json() for finding in made.findings],
+        policy=policy,
+        decided_at=now(),
+    )
+    session.add(verdict)
+    job.state, job.finished_at = "finished", now()
+    session.flush()
+    _note_regressions(session, job, verdict, made, series)
+    project = session.get_one(Project, job.project_id)
+    github.conclude(session, settings, project, job, verdict, markdown(made, policy))
+
+
+def _judge(row: Report, report: SuiteReport) -> tuple[Decision, dict[str, Any]]:
+    """Judges by the base's manifest; where the base has none yet, by the head's, and says so."""
+    source = "base" if row.manifest_base is not None else "head"
+    text = row.manifest_base if row.manifest_base is not None else row.manifest_head
+    try:
+        manifest = manifests.parse(text or "", device=report.environment.device)
+    except ManifestError as error:
+        return decision.without_report("build_error", f"gprojci.toml of the {source}: {error}"), {"read_from": source}
+    gated = manifest.gate.backends or tuple(manifest.backends)
+    policy = {"read_from": source, "backends": list(gated), **asdict(manifest.gate)["limits"]}
+    policy["informative"] = list(manifest.gate.informative)
+    return decision.decide(manifest.gate, report, gated), policy
+
+
+def _note_regressions(
+    session: Session, job: Job, verdict: Verdict, made: Decision, series: dict[tuple[str, str, str], Series]
+) -> None:
+    commit = projects.record_commit(session, job.project_id, job.head_sha)
+    for finding in made.findings:
+        key = _series_key(finding)
+        if key in series and finding.value is not None and finding.limit is not None:
+            regressions.note(
+                session,
+                job,
+                verdict,
+                commit,
+                series[key],
+                failed=finding.verdict == "fail",
+                value=finding.value,
+                limit=finding.limit,
+            )
+
+
+def _series_key(finding: Finding) -> tuple[str, str, str]:
+    """The series that a ceiling is about; ratios to the base have none of their own."""
+    tensor, _, kind = finding.limit_key.partition("_")
+    metric = {"error_ceiling": f"{tensor}_error", "worst_ceiling": f"{tensor}_error_worst"}.get(kind, "")
+    if finding.limit_key == "kernel_overhead_ceiling":
+        metric = "forward_backward_ratio_anchor"
+    return finding.backend, finding.case or "", metric
+
+
+def markdown(made: Decision, policy: dict[str, Any]) -> str:
+    """The check run's summary: every finding in a table, the deciding ones first."""
+    lines = [f"**{_MARKS[made.verdict]} {made.verdict}** — {made.summary}", ""]
+    if policy:
+        lines += [f"Limits are read from the {policy['read_from']} commit's `gprojci.toml`.", ""]
+    lines += ["| | finding | limit |", "|---|---|---|"]
+    for finding in made.findings:
+        note = "" if finding.required else " (informative)"
+        lines.append(f"| {_MARKS[finding.verdict]} | {_cell(finding.message)}{note} | `{finding.limit_key}` |")
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Text of a kernel's failure must not become markup in a comment."""
+    return (
+        text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;").replace("@", "@\u200b")
+    )
+
+
+def search(session: Session, *, project: str | None, head_sha: str | None, limit: int) -> list[Verdict]:
+    """Verdicts, newest first."""
+    return list(repository.search(session, project=project, head_sha=head_sha, limit=limit))

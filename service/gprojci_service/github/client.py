@@ -1,0 +1,66 @@
+"""Sends one report to GitHub's REST API and says what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import httpx
+
+from gprojci_service.settings import Settings
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a report: sent; recorded (kept here only); again (a passing fault); refused (final)."""
+
+    outcome: Literal["sent", "recorded", "again", "refused"]
+    detail: str
+
+
+class GitHub(Protocol):
+    """Takes reports."""
+
+    def post(self, kind: str, path: str, payload: dict[str, Any]) -> Answer: ...
+
+
+class Recorder:
+    """Stands where no credentials are set: keeps every report in the outbox and says so."""
+
+    def post(self, kind: str, path: str, payload: dict[str, Any]) -> Answer:
+        return Answer("recorded", "recorded, not sent: no GitHub credentials are set (GPROJCI_GITHUB_TOKEN)")
+
+
+class TokenClient:
+    """Speaks to GitHub with a personal token, which may set statuses but create no check runs."""
+
+    def __init__(self, api_url: str, token: str) -> None:
+        self.api_url = api_url
+        self.headers = {
+            "Authorization": f"Bearer {token}",
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": "2022-11-28",
+            "User-Agent": "gprojci",
+        }
+
+    def post(self, kind: str, path: str, payload: dict[str, Any]) -> Answer:
+        if kind == "check_run":
+            return Answer(
+                "recorded", "recorded, not sent: only a GitHub App may create check runs, and a personal token is set"
+            )
+        try:
+            response = httpx.post(self.api_url + path, json=payload, headers=self.headers, timeout=15)
+        except httpx.HTTPError as error:
+            return Answer("again", f"{type(error).__name__}: {error}")
+        if response.is_success:
+            return Answer("sent", f"HTTP {response.status_code}")
+        passing = response.status_code >= 500 or response.status_code == 429 or "retry-after" in response.headers
+        passing = passing or response.headers.get("x-ratelimit-remaining") == "0"
+        return Answer("again" if passing else "refused", f"HTTP {response.status_code}: {response.text[:500]}")
+
+
+def connect(settings: Settings) -> GitHub:
+    """The client that the settings have credentials for."""
+    if settings.github_token is None:
+        return Recorder()
+    return TokenClient(settings.github_api_url, settings.github_token.get_secret_value())

@@ -1,0 +1,1 @@
+"""Input sets that reports used."""

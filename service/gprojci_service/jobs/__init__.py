@@ -1,0 +1,1 @@
+"""Jobs and their attempts: made, superseded, claimed, kept alive, recovered."""

@@ -1,0 +1,104 @@
+"""Every query about jobs and attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session
+
+from gprojci_service.models import Attempt, Job, Project
+from gprojci_service.models.job import OPEN_STATES
+
+
+def by_id(session: Session, job_id: int) -> Job | None:
+    return session.get(Job, job_id)
+
+
+def locked(session: Session, job_id: int) -> Job | None:
+    return session.scalar(select(Job).where(Job.id == job_id).with_for_update())
+
+
+def by_dedup_key(session: Session, key: str) -> Job | None:
+    return session.scalar(select(Job).where(Job.dedup_key == key))
+
+
+def open_of_pull_request(session: Session, pull_request_id: int) -> Sequence[Job]:
+    return session.scalars(
+        select(Job).where(Job.pull_request_id == pull_request_id, Job.state.in_(OPEN_STATES)).with_for_update()
+    ).all()
+
+
+def next_queued(session: Session, hardware: str) -> Job | None:
+    """The oldest queued job of a hardware class, locked; one that another claim holds is passed over."""
+    return session.scalar(
+        select(Job)
+        .where(Job.hardware == hardware, Job.state == "queued")
+        .order_by(Job.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+
+
+def search(
+    session: Session, *, project: str | None, state: str | None, head_sha: str | None, limit: int, before: int | None
+) -> Sequence[Job]:
+    query = select(Job).order_by(Job.id.desc()).limit(limit)
+    if project:
+        query = query.join(Project, Project.id == Job.project_id).where(Project.name == project)
+    if state:
+        query = query.where(Job.state == state)
+    if head_sha:
+        query = query.where(Job.head_sha.startswith(head_sha, autoescape=True))
+    if before:
+        query = query.where(Job.id < before)
+    return session.scalars(query).all()
+
+
+def attempt(session: Session, attempt_id: int) -> Attempt | None:
+    return session.scalar(select(Attempt).where(Attempt.id == attempt_id).with_for_update())
+
+
+def attempt_by_claim(session: Session, claim_id: str) -> Attempt | None:
+    return session.scalar(select(Attempt).where(Attempt.claim_id == claim_id))
+
+
+def attempts_of(session: Session, job_id: int) -> Sequence[Attempt]:
+    return session.scalars(select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.number)).all()
+
+
+def attempt_count(session: Session, job_id: int) -> int:
+    return session.scalar(select(func.count()).select_from(Attempt).where(Attempt.job_id == job_id)) or 0
+
+
+def running_of_worker(session: Session, worker_id: int, other_than_boot: str) -> Sequence[Attempt]:
+    return session.scalars(
+        select(Attempt)
+        .where(Attempt.worker_id == worker_id, Attempt.state == "running")
+        .where(or_(Attempt.boot_id.is_(None), Attempt.boot_id != other_than_boot))
+        .with_for_update()
+    ).all()
+
+
+def expired(session: Session, moment: datetime) -> Sequence[Attempt]:
+    return session.scalars(
+        select(Attempt)
+        .where(Attempt.state == "running")
+        .where(or_(Attempt.lease_expires_at < moment, Attempt.deadline_at < moment))
+        .with_for_update(skip_locked=True)
+    ).all()
+
+
+def queued_by_hardware(session: Session) -> dict[str, list[int]]:
+    """Numbers of the queued jobs of each hardware class, oldest first."""
+    waiting: dict[str, list[int]] = {}
+    for hardware, job_id in session.execute(
+        select(Job.hardware, Job.id).where(Job.state == "queued").order_by(Job.id).limit(1000)
+    ):
+        waiting.setdefault(hardware, []).append(job_id)
+    return waiting
+
+
+def undecided(session: Session) -> Sequence[int]:
+    return session.scalars(select(Job.id).where(Job.state == "deciding").order_by(Job.id)).all()

@@ -1,0 +1,89 @@
+"""What the job endpoints take and give."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SHA_PATTERN = r"^[0-9a-f]{40}([0-9a-f]{24})?$"
+
+
+class JobCreate(BaseModel):
+    """A measurement asked for by hand."""
+
+    project: str = Field(description="Full name of a registered project.")
+    head_sha: str = Field(pattern=SHA_PATTERN)
+    base_sha: str | None = Field(None, pattern=SHA_PATTERN, description="Default: the head's first parent.")
+
+
+class JobCancel(BaseModel):
+    """Why a job is cancelled."""
+
+    reason: str = Field("cancelled by hand", max_length=500)
+
+
+class JobApprove(BaseModel):
+    """Which commit is approved: the full SHA, again."""
+
+    head_sha: str = Field(pattern=SHA_PATTERN)
+
+
+class JobOut(BaseModel):
+    """A job."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    project_id: int
+    kind: str
+    head_sha: str
+    base_sha: str | None
+    merge_base_sha: str | None
+    ref: str | None
+    hardware: str
+    state: str
+    failure_kind: str | None
+    detail: str | None
+    superseded_by_id: int | None
+    retry_of_id: int | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class AttemptOut(BaseModel):
+    """A try of a job."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    number: int
+    state: str
+    step: str | None
+    steps: list[dict[str, object]]
+    failure_kind: str | None
+    detail: str | None
+    heartbeat_at: datetime
+    started_at: datetime
+    finished_at: datetime | None
+
+
+class VerdictOut(BaseModel):
+    """The gate's decision."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    verdict: str
+    summary: str
+    evidence: list[dict[str, object]]
+    policy: dict[str, object]
+    decided_at: datetime
+
+
+class JobDetail(JobOut):
+    """A job with its attempts and verdict."""
+
+    project: str
+    attempts: list[AttemptOut]
+    verdict: VerdictOut | None

@@ -1,0 +1,272 @@
+"""Decisions about jobs: when one is made, superseded, approved, cancelled, claimed, lost, tried again.
+
+awaiting_approval → queued → running → deciding → finished
+      └──────────────┴─────────┴──────────┴────→ cancelled      running → queued when an attempt is lost
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from gprojci_service.database import send_after_commit
+from gprojci_service.errors import AttemptNotFound, JobNotFound, JobNotOpen, JobNotWaiting, LeaseLost
+from gprojci_service.github import service as github
+from gprojci_service.jobs import repository
+from gprojci_service.models import Attempt, Job, Project, PullRequest, Worker, now
+from gprojci_service.models.job import OPEN_STATES
+from gprojci_service.projects import service as projects
+from gprojci_service.queue import DECIDE, MEASURE, measure_queue
+from gprojci_service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# Failures of the machinery around a kernel; those of the kernel itself are results and are not tried again.
+TRANSIENT = ("lost_worker", "checkout_error")
+
+
+def get(session: Session, job_id: int) -> Job:
+    """Raises:
+    JobNotFound: there is no job of that number.
+    """
+    job = repository.by_id(session, job_id)
+    if job is None:
+        raise JobNotFound(f"no job {job_id}")
+    return job
+
+
+def create(
+    session: Session,
+    settings: Settings,
+    project: Project,
+    *,
+    kind: str,
+    head_sha: str,
+    base_sha: str | None,
+    ref: str | None,
+    pull_request: PullRequest | None = None,
+    retry_of: Job | None = None,
+) -> list[int]:
+    """Makes a job for each hardware class of the project and returns their numbers; one that exists is not made twice.
+
+    A pull request's earlier open jobs are cancelled as superseded. A fork's code waits for an approval of that commit.
+    """
+    projects.record_commit(session, project.id, head_sha)
+    created: list[int] = []
+    for hardware in project.hardware or settings.default_hardware:
+        job = Job(
+            project_id=project.id,
+            kind=kind,
+            head_sha=head_sha,
+            base_sha=base_sha,
+            ref=ref,
+            hardware=hardware,
+            pull_request_id=pull_request.id if pull_request else None,
+            dedup_key=_dedup_key(project, kind, head_sha, base_sha, hardware, pull_request, retry_of),
+            retry_of_id=retry_of.id if retry_of else None,
+            state="awaiting_approval" if pull_request and pull_request.from_fork else "queued",
+        )
+        if repository.by_dedup_key(session, job.dedup_key) is not None:
+            continue
+        try:
+            with session.begin_nested():
+                session.add(job)
+        except IntegrityError:  # another transaction made it between the look and the insert
+            continue
+        created.append(job.id)
+        github.announce(session, settings, project, job)
+        if job.state == "queued":
+            send_after_commit(session, MEASURE, job.id, queue=measure_queue(hardware))
+    if pull_request and created:
+        _supersede(session, settings, pull_request, created)
+    return created
+
+
+def _dedup_key(
+    project: Project,
+    kind: str,
+    head_sha: str,
+    base_sha: str | None,
+    hardware: str,
+    pull_request: PullRequest | None,
+    retry_of: Job | None,
+) -> str:
+    subject = f"#{pull_request.number}" if pull_request else kind
+    again = f"/retry-of-{retry_of.id}" if retry_of else ""
+    return f"{project.id}/{subject}/{head_sha}/{base_sha or 'parent'}/{hardware}{again}"
+
+
+def _supersede(session: Session, settings: Settings, pull_request: PullRequest, by: list[int]) -> None:
+    for job in repository.open_of_pull_request(session, pull_request.id):
+        if job.id not in by and job.head_sha != pull_request.head_sha:
+            _end_cancelled(session, job, f"superseded by commit {pull_request.head_sha[:10]}")
+            job.superseded_by_id = by[0]
+
+
+def cancel_of_pull_request(session: Session, pull_request_id: int, reason: str) -> int:
+    """Cancels the open jobs of a pull request; returns how many."""
+    jobs = repository.open_of_pull_request(session, pull_request_id)
+    for job in jobs:
+        _end_cancelled(session, job, reason)
+    return len(jobs)
+
+
+def cancel(session: Session, job_id: int, reason: str) -> Job:
+    """Cancels an open job; its worker hears of it with the next heartbeat.
+
+    Raises:
+        JobNotFound: there is none.
+        JobNotOpen: it has ended.
+    """
+    job = _locked(session, job_id)
+    if job.state not in OPEN_STATES:
+        raise JobNotOpen(f"job {job_id} is {job.state}; start a new one with `gprojci job rerun {job_id}`")
+    _end_cancelled(session, job, reason)
+    return job
+
+
+def _end_cancelled(session: Session, job: Job, reason: str) -> None:
+    job.state, job.detail, job.finished_at = "cancelled", reason, now()
+    for attempt in repository.attempts_of(session, job.id):
+        if attempt.state == "running":
+            attempt.state, attempt.detail, attempt.finished_at = "cancelled", reason, now()
+
+
+def approve(session: Session, job_id: int, head_sha: str) -> Job:
+    """Lets a fork's commit be built; the SHA is named again so that nobody approves what was pushed meanwhile.
+
+    Raises:
+        JobNotFound: there is none.
+        JobNotWaiting: it does not wait for an approval, or is about another commit.
+    """
+    job = _locked(session, job_id)
+    if job.state != "awaiting_approval" or job.head_sha != head_sha:
+        raise JobNotWaiting(
+            f"job {job_id} is {job.state} and about commit {job.head_sha}; only a waiting commit can be approved"
+        )
+    job.state = "queued"
+    send_after_commit(session, MEASURE, job.id, queue=measure_queue(job.hardware))
+    return job
+
+
+def rerun(session: Session, settings: Settings, job_id: int) -> Job:
+    """A new job about the same commits, with a measurement of its own.
+
+    Raises:
+        JobNotFound: there is none.
+        JobNotOpen: it has not ended yet.
+    """
+    job = get(session, job_id)
+    if job.state in OPEN_STATES:
+        raise JobNotOpen(f"job {job_id} is still {job.state}; wait for it or cancel it first")
+    project = session.get_one(Project, job.project_id)
+    again = Job(
+        project_id=job.project_id,
+        kind="manual",
+        head_sha=job.head_sha,
+        base_sha=job.base_sha,
+        ref=job.ref,
+        hardware=job.hardware,
+        pull_request_id=job.pull_request_id,
+        retry_of_id=job.id,
+        dedup_key=f"{project.id}/rerun-of-{job.id}/{now().isoformat()}",
+    )
+    session.add(again)
+    session.flush()
+    github.announce(session, settings, project, again)
+    send_after_commit(session, MEASURE, again.id, queue=measure_queue(again.hardware))
+    return again
+
+
+def claim(
+    session: Session, settings: Settings, worker: Worker, claim_id: str, job_id: int | None
+) -> tuple[Attempt, Job] | None:
+    """Gives a worker the queued job that it was told of, else the oldest of its hardware class, else None.
+
+    The same `claim_id` gets the same attempt, so a claim whose answer was lost can be repeated.
+    """
+    known = repository.attempt_by_claim(session, claim_id)
+    if known is not None:
+        return (known, get(session, known.job_id)) if known.state == "running" else None
+    job = repository.locked(session, job_id) if job_id is not None else None
+    if job is None or job.state != "queued" or job.hardware != worker.hardware:
+        job = repository.next_queued(session, worker.hardware)
+    if job is None:
+        return None
+    moment = now()
+    attempt = Attempt(
+        job_id=job.id,
+        worker_id=worker.id,
+        number=repository.attempt_count(session, job.id) + 1,
+        claim_id=claim_id,
+        boot_id=worker.boot_id,
+        lease_expires_at=moment + timedelta(seconds=settings.lease_seconds),
+        deadline_at=moment + timedelta(seconds=settings.hard_limit_seconds),
+        steps=[],
+    )
+    job.state, job.started_at = "running", job.started_at or moment
+    session.add(attempt)
+    session.flush()
+    return attempt, job
+
+
+def held_attempt(session: Session, attempt_id: int, fencing_token: int) -> Attempt:
+    """The attempt, locked, if it is still the caller's.
+
+    Raises:
+        AttemptNotFound: there is none of that number.
+        LeaseLost: it ended, was given up for lost, or the token is another's.
+    """
+    attempt = repository.attempt(session, attempt_id)
+    if attempt is None:
+        raise AttemptNotFound(f"no attempt {attempt_id}")
+    if attempt.fencing_token != fencing_token or attempt.state != "running":
+        raise LeaseLost(f"attempt {attempt_id} is {attempt.state}; stop measuring and claim again")
+    return attempt
+
+
+def lose(session: Session, settings: Settings, attempt: Attempt, kind: str, detail: str) -> None:
+    """Ends an attempt that will not report, and has its job tried again or decided without a report."""
+    attempt.state, attempt.failure_kind, attempt.detail, attempt.finished_at = "lost", kind, detail, now()
+    logger.warning("attempt %d of job %d: %s: %s", attempt.number, attempt.job_id, kind, detail)
+    fail_or_retry(session, settings, attempt, kind, detail)
+
+
+def fail_or_retry(session: Session, settings: Settings, attempt: Attempt, kind: str, detail: str) -> None:
+    """After a failed attempt: tries again where the failure is transient and tries are left, else decides the job."""
+    job = _locked(session, attempt.job_id)
+    if job.state != "running":
+        return
+    if kind in TRANSIENT and attempt.number < settings.max_attempts:
+        job.state = "queued"
+        send_after_commit(session, MEASURE, job.id, queue=measure_queue(job.hardware))
+    else:
+        job.state, job.failure_kind, job.detail = "deciding", kind, detail
+        send_after_commit(session, DECIDE, job.id)
+
+
+def reap(session: Session, settings: Settings, moment: datetime) -> int:
+    """Gives up attempts whose lease or hard limit has passed; returns how many."""
+    attempts = repository.expired(session, moment)
+    for attempt in attempts:
+        if attempt.deadline_at < moment:
+            lose(session, settings, attempt, "timeout", f"no report within {settings.hard_limit_seconds:g} s")
+        else:
+            lose(
+                session,
+                settings,
+                attempt,
+                "lost_worker",
+                f"no heartbeat since {attempt.heartbeat_at.isoformat(timespec='seconds')}",
+            )
+    return len(attempts)
+
+
+def _locked(session: Session, job_id: int) -> Job:
+    job = repository.locked(session, job_id)
+    if job is None:
+        raise JobNotFound(f"no job {job_id}")
+    return job

@@ -1,0 +1,42 @@
+"""All tables, one per file."""
+
+from gprojci_service.models.attempt import Attempt
+from gprojci_service.models.base import Base, now
+from gprojci_service.models.build import Build
+from gprojci_service.models.commit import Commit
+from gprojci_service.models.github_report import GithubReport
+from gprojci_service.models.input_set import InputSet
+from gprojci_service.models.job import Job
+from gprojci_service.models.log_chunk import LogChunk
+from gprojci_service.models.project import Project
+from gprojci_service.models.pull_request import PullRequest
+from gprojci_service.models.regression import Regression
+from gprojci_service.models.report import Report
+from gprojci_service.models.sample import Sample
+from gprojci_service.models.series import Series
+from gprojci_service.models.token import Token
+from gprojci_service.models.verdict import Verdict
+from gprojci_service.models.webhook_delivery import WebhookDelivery
+from gprojci_service.models.worker import Worker
+
+__all__ = [
+    "Attempt",
+    "Base",
+    "Build",
+    "Commit",
+    "GithubReport",
+    "InputSet",
+    "Job",
+    "LogChunk",
+    "Project",
+    "PullRequest",
+    "Regression",
+    "Report",
+    "Sample",
+    "Series",
+    "Token",
+    "Verdict",
+    "WebhookDelivery",
+    "Worker",
+    "now",
+]

@@ -1,0 +1,49 @@
+"""Table `job`: measure a head commit against a base commit on one hardware class."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gprojci_service.models.base import Base, Keyed, now
+
+JOB_STATES = ("awaiting_approval", "queued", "running", "deciding", "finished", "cancelled")
+OPEN_STATES = ("awaiting_approval", "queued", "running", "deciding")
+
+
+class Job(Keyed, Base):
+    """A job; the row is the truth about it, a Celery message only a hint that it exists."""
+
+    __tablename__ = "job"
+    __table_args__ = (
+        CheckConstraint(f"state IN {JOB_STATES}", name="state"),
+        Index("ix_job_claim", "hardware", "state", "id"),
+        Index("ix_job_project_head", "project_id", "head_sha"),
+    )
+
+    project_id: Mapped[int] = mapped_column(ForeignKey("project.id"))
+    kind: Mapped[str]
+    """push, pull_request or manual."""
+    dedup_key: Mapped[str] = mapped_column(unique=True)
+    """What makes a second webhook about the same thing the same job."""
+    head_sha: Mapped[str]
+    base_sha: Mapped[str | None]
+    """As the trigger named it; the worker resolves `merge_base_sha` from it."""
+    merge_base_sha: Mapped[str | None]
+    """The commit the head is measured against, once a worker has resolved it."""
+    ref: Mapped[str | None]
+    """Branch the head is on, without `refs/heads/`."""
+    pull_request_id: Mapped[int | None] = mapped_column(ForeignKey("pull_request.id"), index=True)
+    hardware: Mapped[str]
+    state: Mapped[str] = mapped_column(default="queued", index=True)
+    failure_kind: Mapped[str | None]
+    """Of a job that ended without a report: build_error, timeout, lost_worker, …"""
+    detail: Mapped[str | None]
+    """Why it was cancelled or failed, in words."""
+    superseded_by_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
+    retry_of_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
+    created_at: Mapped[datetime] = mapped_column(default=now, index=True)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]

@@ -1,0 +1,126 @@
+"""Turns the charts of gprojci-dashboards into what a page embeds: escaped JSON and the same numbers as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from markupsafe import Markup
+
+from gprojci_dashboards import charts
+from gprojci_dashboards.charts.error_distribution import DistributionData
+from gprojci_dashboards.charts.history import HistoryData, shown
+from gprojci_dashboards.charts.paired_ratios import PairedRatiosData
+from gprojci_dashboards.charts.pareto import ParetoData, frontier
+from gprojci_dashboards.charts.slices_heatmap import HeatmapData
+from gprojci_dashboards.charts.training_story import TrainingData
+from gprojci_service.pages.formatting import fraction, number, ratio, tensor
+from gprojci_service.pages.schemas import Drawing, Table
+
+
+def embedded(figure_json: str) -> Markup:
+    """JSON that can stand inside a <script type="application/json">: no `<`, so no end tag and no comment in it."""
+    return Markup(figure_json.replace("<", "\\u003c"))  # noqa: S704 (nothing in it can end the script)
+
+
+def _drawing(chart: str, key: str, data: Any, caption: str, table: Table, *, wide: bool = False) -> Drawing:
+    module = charts.load(chart)
+    return Drawing(key, module.TITLE, caption, embedded(module.figure(data).to_json()), table, wide)
+
+
+def pareto(data: ParetoData, caption: str) -> Drawing:
+    """Accuracy against speed."""
+    best = {mark.backend for mark in frontier(data.marks)}
+    table = Table(
+        f"{tensor(data.tensor)} error ({data.statistic} over slices) and time relative to {data.anchor}",
+        ("Backend", "Role", f"{tensor(data.tensor)} error", "Over slices", "Time", "Interval", "On the frontier"),
+        tuple(
+            (
+                f"{mark.backend} ({mark.note})" if mark.note else mark.backend,
+                mark.role,
+                fraction(mark.error),
+                f"{fraction(mark.error_low)} … {fraction(mark.error_high)}",
+                ratio(mark.time),
+                f"{ratio(mark.time_low)} … {ratio(mark.time_high)}",
+                "yes" if mark.backend in best else "no",
+            )
+            for mark in sorted(data.marks, key=lambda mark: mark.error)
+        ),
+    )
+    return _drawing("pareto", "pareto", data, caption, table)
+
+
+def history(data: HistoryData, caption: str) -> Drawing:
+    """One metric over commits."""
+    values = {(line.backend, value.position): value for line in data.lines for value in line.values}
+    rows = []
+    for commit in reversed(data.commits):
+        cells = []
+        for line in data.lines:
+            value = values.get((line.backend, commit.position))
+            cells.append(shown(value.value, data.unit) if value else "–")
+        rows.append((f"{commit.sha[:8]} {commit.message[:60]}", *cells))
+    table = Table(
+        f"{data.metric}, newest commit first", ("Commit", *(line.backend for line in data.lines)), tuple(rows)
+    )
+    return _drawing("history", "history", data, caption, table)
+
+
+def distribution(data: DistributionData, caption: str) -> Drawing:
+    """Cumulative distributions of errors."""
+    by_slice: dict[str, dict[str, float]] = {}
+    for side in data.sides:
+        for name, error in zip(side.slices, side.errors, strict=True):
+            by_slice.setdefault(name, {})[side.name] = error
+    table = Table(
+        f"{data.tensor} error of each slice",
+        ("Slice", *(side.name for side in data.sides)),
+        tuple(
+            (name, *(fraction(errors.get(side.name)) for side in data.sides))
+            for name, errors in sorted(by_slice.items())
+        ),
+    )
+    return _drawing("error_distribution", "distribution", data, caption, table)
+
+
+def heatmap(data: HeatmapData, caption: str, key: str = "heatmap") -> Drawing:
+    """Errors as a heat map."""
+    table = Table(
+        f"{data.tensor} error, {data.row_title} by {data.column_title}",
+        (data.row_title.capitalize(), *data.columns),
+        tuple(
+            (row, *(fraction(error) for error in errors)) for row, errors in zip(data.rows, data.errors, strict=True)
+        ),
+    )
+    return _drawing("slices_heatmap", key, data, caption, table, wide=len(data.columns) > 5)
+
+
+def paired_ratios(data: PairedRatiosData, caption: str) -> Drawing:
+    """Timing ratios of interleaved pairs."""
+    table = Table(
+        "Median ratio of interleaved pairs, with its interval",
+        ("Comparison", "Median", "Interval", "Pairs"),
+        tuple(
+            (item.label, ratio(item.ratio), f"{ratio(item.low)} … {ratio(item.high)}", number(len(item.ratios)))
+            for item in data.comparisons
+        ),
+    )
+    return _drawing("paired_ratios", "ratios", data, caption, table)
+
+
+def training(data: TrainingData, key: str, caption: str) -> Drawing:
+    """Loss and gradient error over a training run."""
+    table = Table(
+        "The run's log",
+        ("Step", "Loss", "dQ error, worst head", "dQ error, median layer", "Keys' offset ÷ spread"),
+        tuple(
+            (
+                number(record.step),
+                f"{record.loss:.3f}",
+                fraction(record.dq_error_worst),
+                fraction(record.dq_error_median),
+                number(record.key_offset),
+            )
+            for record in data.records
+        ),
+    )
+    return _drawing("training_story", key, data, caption, table)

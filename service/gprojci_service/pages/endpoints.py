@@ -1,0 +1,226 @@
+"""HTTP: the pages, their static files, and the headers that keep both safe."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import re
+from collections.abc import Callable, Coroutine
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi import Path as PathParameter
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from plotly.offline import get_plotlyjs
+
+from gprojci_service import __version__
+from gprojci_service.access.service import SessionDep, require_read
+from gprojci_service.errors import ServiceError
+from gprojci_service.pages import comparison, history, input_sets, job, service
+from gprojci_service.pages.formatting import FILTERS
+
+HERE = Path(__file__).parent
+# Plotly writes the styles of its marks through the CSSOM, which `style-src 'self'` allows, and takes its own rules from
+# static/vendor/plotly.css; so neither 'unsafe-inline' nor 'unsafe-eval' is needed anywhere. Only two style attributes
+# are allowed, by the hash of their whole text: the empty one of its heat maps, and the one of bold text in its labels.
+_STYLE_ATTRIBUTES = ("", "font-weight:bold")
+
+
+def _hash_source(text: str) -> str:
+    """A text as a hash source of a content security policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; "
+    f"style-src-attr 'unsafe-hashes' {' '.join(map(_hash_source, _STYLE_ATTRIBUTES))}; "
+    "img-src 'self' data: blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".LICENSE": "text/plain"}
+_FOREVER = "public, max-age=31536000, immutable"
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages too."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def with_error_pages(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except ServiceError as error:
+                words = {401: "Sign in first", 404: "Not found"}.get(error.status, "That did not work")
+                return render(request, "error.html", status=error.status, title=words, detail=error.detail)
+            except RequestValidationError as error:
+                first = error.errors()[0]
+                detail = f"{first['loc'][-1]}: {first['msg']}"
+                return render(request, "error.html", status=422, title="This address is not right", detail=detail)
+
+        return with_error_pages
+
+
+router = APIRouter(route_class=PageRoute, dependencies=[Depends(require_read, scope="function")])
+Before = Annotated[int | None, Query(ge=1, le=2**62)]
+JobId = Annotated[int, PathParameter(ge=1, le=2**62)]
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(FILTERS)
+    environment.globals.update(
+        static=static_url, version=__version__, section="", draws=False, plotly_url="", plotly_marks=()
+    )
+    return environment
+
+
+def render(
+    request: Request, template: str, *, status: int = 200, headers: dict[str, str] | None = None, **context: Any
+) -> Response:
+    """A page, compressed where the browser takes it, with the headers that every page has."""
+    if context.get("draws"):
+        context |= {"plotly_url": plotly_url(), "plotly_marks": _plotly()[3]}
+    text = _environment().get_template(template).render(request=request, **context)
+    return _compressed(request, text.encode(), "text/html; charset=utf-8", status, HEADERS | (headers or {}))
+
+
+def _compressed(request: Request, body: bytes, kind: str, status: int, headers: dict[str, str]) -> Response:
+    headers = headers | {"Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("accept-encoding", "") and len(body) > 1024:
+        body, headers = gzip.compress(body, compresslevel=4), headers | {"Content-Encoding": "gzip"}
+    return Response(body, status, headers=headers, media_type=kind)
+
+
+@router.get("/")
+def overview(request: Request, session: SessionDep) -> Response:
+    view = service.overview(session, request.app.state.settings, request.query_params)
+    return render(request, "overview.html", view=view, section="overview", draws=view.scatter is not None)
+
+
+@router.get("/projects/{owner}/{repo}")
+def project(request: Request, session: SessionDep, owner: str, repo: str, before: Before = None) -> Response:
+    view = service.project(session, owner, repo, request.query_params, before)
+    return render(request, "project.html", view=view, section="overview", draws=view.scatter is not None)
+
+
+@router.get("/projects/{owner}/{repo}/history")
+def project_history(
+    request: Request, session: SessionDep, owner: str, repo: str, backend: Annotated[list[str] | None, Query()] = None
+) -> Response:
+    view = history.history(session, owner, repo, request.query_params, backend or [])
+    return render(request, "history.html", view=view, section="overview", draws=view.drawing is not None)
+
+
+@router.get("/projects/{owner}/{repo}/compare")
+def project_compare(request: Request, session: SessionDep, owner: str, repo: str) -> Response:
+    view = comparison.compare(session, owner, repo, request.query_params)
+    status = 404 if view.problem else 200
+    return render(request, "compare.html", status=status, view=view, section="overview", draws=bool(view.drawings))
+
+
+@router.get("/jobs")
+def jobs(request: Request, session: SessionDep, state: str = "", before: Before = None) -> Response:
+    return render(request, "jobs.html", view=service.jobs(session, state, before), section="jobs")
+
+
+@router.get("/jobs/{job_id}")
+def job_page(request: Request, session: SessionDep, job_id: JobId) -> Response:
+    view = job.job(session, job_id, request.query_params)
+    draws = view.accuracy is not None or view.throughput is not None
+    return render(request, "job.html", view=view, section="jobs", draws=draws)
+
+
+@router.get("/jobs/{job_id}/live")
+def job_live(request: Request, session: SessionDep, job_id: JobId) -> Response:
+    """The part of a job's page that moves; once the job has ended it has the browser load the whole page."""
+    view = job.live(session, job_id)
+    return render(request, "_job_live.html", headers={} if view.live else {"HX-Refresh": "true"}, view=view)
+
+
+@router.get("/inputs")
+def inputs(request: Request, session: SessionDep) -> Response:
+    view = input_sets.inputs(session)
+    return render(request, "inputs.html", view=view, section="inputs", draws=any(item.training for item in view.inputs))
+
+
+@router.get("/workers")
+def workers(request: Request, session: SessionDep) -> Response:
+    view = service.workers(session, request.app.state.settings)
+    return render(request, "workers.html", view=view, section="workers")
+
+
+@cache
+def _files() -> dict[str, tuple[bytes, str, str]]:
+    """Static files by name: content, type, hash of the content. Read once: nothing outside the folder is served."""
+    found = {}
+    for path in sorted((HERE / "static").rglob("*")):
+        if path.is_file():
+            content = path.read_bytes()
+            name = path.relative_to(HERE / "static").as_posix()
+            found[name] = (content, _TYPES[path.suffix], hashlib.sha256(content).hexdigest()[:12])
+    return found
+
+
+def static_url(name: str) -> str:
+    """Address of a static file; it changes with the content, so that browsers may keep it for ever."""
+    return f"/static/{name}?v={_files()[name][2]}"
+
+
+@cache
+def _plotly() -> tuple[bytes, bytes, str, tuple[str, ...]]:
+    """plotly.js of the installed plotly package: as it is, compressed, the hash of its content, and the ids of style
+    elements it would insert for its maps: where an element has that id it does not, so the policy has none to block.
+    """
+    text = get_plotlyjs()
+    plain = text.encode()
+    marks = tuple(dict.fromkeys(re.findall(r'getElementById\("([0-9a-f]{64})"\)', text)))
+    return plain, gzip.compress(plain, compresslevel=6), hashlib.sha256(plain).hexdigest()[:12], marks
+
+
+def plotly_url() -> str:
+    """Address of plotly.js, with the hash of its content in the path."""
+    return f"/static/plotly-{_plotly()[2]}.js"
+
+
+def mount_static(app: FastAPI) -> None:
+    """Adds the routes of the static files, which need no token."""
+
+    def plotly_js(request: Request, digest: str) -> Response:
+        plain, packed, current, _ = _plotly()
+        if digest != current:
+            return Response("this version of plotly.js is not installed\n", 404, media_type="text/plain")
+        headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(
+                packed, headers=headers | {"Content-Encoding": "gzip"}, media_type="text/javascript; charset=utf-8"
+            )
+        return Response(plain, headers=headers, media_type="text/javascript; charset=utf-8")
+
+    def static_file(request: Request, name: str, v: str = "") -> Response:
+        found = _files().get(name)
+        if found is None:
+            return Response("no such file\n", 404, media_type="text/plain")
+        content, kind, digest = found
+        headers = {"Cache-Control": _FOREVER if v == digest else "no-cache", "X-Content-Type-Options": "nosniff"}
+        return _compressed(request, content, f"{kind}; charset=utf-8", 200, headers)
+
+    app.add_api_route("/static/plotly-{digest}.js", plotly_js, include_in_schema=False)
+    app.add_api_route("/static/{name:path}", static_file, include_in_schema=False)

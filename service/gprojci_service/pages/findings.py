@@ -1,0 +1,133 @@
+"""Words the gate's stored evidence for people; judges nothing, the verdicts stand in the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gprojci_service.models import Verdict
+from gprojci_service.pages.formatting import DASH, fraction, number, ratio, signed_percent, tensor
+from gprojci_service.pages.schemas import FindingView
+
+_LABELS = {
+    "status": "Runs at all",
+    "nonfinite": "No NaN or Inf",
+    "inputs": "Gated input set measured",
+    "kernel_time_increase": "Time over the base's",
+    "kernel_overhead_ceiling": "Time over the anchor's",
+    "step_overhead_ceiling": "Training step over the anchor's",
+    "step_overhead_increase": "Training step over the base's",
+}
+
+
+def label(key: str) -> str:
+    """A gate key in words: dq_error_ceiling → 'dQ error, median'."""
+    if key in _LABELS:
+        return _LABELS[key]
+    name, _, kind = key.partition("_")
+    words = {
+        "error_ceiling": "error, median",
+        "worst_ceiling": "error, worst slice",
+        "error_ratio": "error over the base's",
+    }
+    return f"{tensor(name)} {words[kind]}" if kind in words else key.replace("_", " ")
+
+
+def is_time(key: str) -> bool:
+    """Whether a key limits a time, given as an increase."""
+    return key.startswith(("kernel_", "step_"))
+
+
+def _value(key: str, value: float | None) -> str:
+    if value is None:
+        return DASH
+    if key == "nonfinite":
+        return number(value)
+    if is_time(key):
+        return signed_percent(value)
+    return ratio(value) if key.endswith("_ratio") else fraction(value)
+
+
+def view(row: Mapping[str, Any]) -> FindingView:
+    """One row of the evidence."""
+    key = str(row["limit_key"])
+    reading = []
+    if row["worst"] is not None and not key.endswith("_worst_ceiling"):
+        reading.append(f"worst slice {fraction(row['worst'])}")
+    if row["base"] is not None:
+        reading.append(f"base {fraction(row['base'])}")
+    interval = ""
+    if row["low"] is not None and row["high"] is not None:
+        interval = f"{_value(key, row['low'])} … {_value(key, row['high'])}"
+    return FindingView(
+        verdict=row["verdict"],
+        check=key,
+        label=label(key),
+        backend=row["backend"] or DASH,
+        where=" · ".join(part for part in (row["case"], row["slice"]) if part) or DASH,
+        value=_value(key, row["value"]),
+        limit=_value(key, row["limit"]),
+        interval=interval,
+        text=", ".join(reading) or (row["message"] if row["value"] is None else ""),
+        sentence=row["message"],
+        informative=not row["required"],
+    )
+
+
+def views(verdict: Verdict | None) -> tuple[FindingView, ...]:
+    """All evidence of a verdict, the deciding ones first."""
+    return () if verdict is None else tuple(view(row) for row in verdict.evidence)
+
+
+def reasons(verdict: Verdict | None, at_most: int = 3) -> tuple[FindingView, ...]:
+    """Why a verdict is not a pass: its deciding findings, at most so many."""
+    if verdict is None or verdict.verdict == "pass":
+        return ()
+    found = [item for item in views(verdict) if item.verdict == verdict.verdict and not item.informative]
+    return tuple(found[:at_most])
+
+
+def limit_of_metric(policy: Mapping[str, Any] | None, metric: str) -> float | None:
+    """The ceiling that a gate's policy sets on a series' metric, in the metric's unit; None for none."""
+    if not policy:
+        return None
+    if metric == "forward_backward_ratio_anchor":
+        over = policy.get("kernel_overhead_ceiling")
+        return None if over is None else 1.0 + float(over)
+    name, _, kind = metric.partition("_")
+    key = {"error": f"{name}_error_ceiling", "error_worst": f"{name}_worst_ceiling"}.get(kind)
+    limit = policy.get(key) if key else None
+    return None if limit is None else float(limit)
+
+
+def failing_metrics(verdict: Verdict) -> set[tuple[str, str, str]]:
+    """(backend, case, metric) of the findings that failed on a metric that series follow."""
+    found = set()
+    for row in verdict.evidence:
+        if row["verdict"] != "fail":
+            continue
+        name, _, kind = row["limit_key"].partition("_")
+        metric = {
+            "error_ceiling": f"{name}_error",
+            "error_ratio": f"{name}_error",
+            "worst_ceiling": f"{name}_error_worst",
+            "time_increase": "forward_backward_ratio_anchor",
+            "overhead_ceiling": "forward_backward_ratio_anchor",
+        }.get(kind)
+        if metric:
+            found.add((row["backend"], row["case"] or "", metric))
+    return found
+
+
+def policy_words(verdict: Verdict | None) -> str:
+    """Where the limits come from."""
+    if verdict is None or "read_from" not in verdict.policy:
+        return ""
+    if verdict.policy["read_from"] == "base":
+        return "limits read from the base commit's gprojci.toml: a change cannot loosen its own gate"
+    return "the base has no gprojci.toml yet: limits read from the head's"
+
+
+def by_verdict(rows: Iterable[FindingView], verdict: str) -> int:
+    """How many rows have a verdict."""
+    return sum(row.verdict == verdict for row in rows)

@@ -1,0 +1,204 @@
+"""Numbers, times and untrusted text as the pages show them: sensible digits, units, no terminal escapes."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from gprojci_dashboards.readable import percent
+
+DASH = "–"
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links
+    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # DCS, SOS, PM, APC
+    r"|\x1b[@-Z\\-_]|\x1b[ -/]*[0-~]"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def fraction(value: float | None) -> str:
+    """A fraction as percent: 0.0035 → '0.35%'."""
+    return DASH if value is None else percent(value)
+
+
+def signed_percent(value: float | None) -> str:
+    """A change as percent with its sign: 0.043 → '+4.3%', -0.02 → '−2%'."""
+    if value is None:
+        return DASH
+    text = percent(abs(value))
+    return f"{'−' if value < 0 else '+'}{text}"
+
+
+def ratio(value: float | None) -> str:
+    """A ratio as a multiple: 1.043 → '1.043×', 230.4 → '230×'."""
+    if value is None:
+        return DASH
+    if not math.isfinite(value):
+        return percent(value).rstrip("%") + ("" if math.isnan(value) else "×")
+    digits = 3 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:,.{digits}f}×"
+
+
+def seconds(value: float | None) -> str:
+    """A measured time with a unit that keeps three digits: 0.00044 → '440 µs'."""
+    if value is None:
+        return DASH
+    if not math.isfinite(value):
+        return percent(value)
+    units = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+    unit, size = next((pair for pair in units if abs(value) >= pair[1]), units[-1])
+    scaled = value / size
+    digits = 2 if scaled < 10 else 1 if scaled < 100 else 0
+    return f"{scaled:,.{digits}f} {unit}"
+
+
+def duration(value: float | None) -> str:
+    """How long something took: 3.2 → '3.2 s', 192 → '3 min 12 s', 7300 → '2 h 1 min'."""
+    if value is None:
+        return DASH
+    if value < 10:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def by_unit(value: float | None, unit: str) -> str:
+    """A value of a series in its unit: fraction, ratio or seconds."""
+    if unit == "fraction":
+        return fraction(value)
+    return ratio(value) if unit == "ratio" else seconds(value) if unit == "seconds" else number(value)
+
+
+def number(value: float | None) -> str:
+    """A plain number with three sensible digits and thousands separators."""
+    if value is None:
+        return DASH
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
+        return f"{value:,.0f}"
+    if not math.isfinite(value):
+        return percent(value).rstrip("%")
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def memory(value: int | None) -> str:
+    """Bytes as GiB or MiB."""
+    if value is None:
+        return DASH
+    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+
+
+def ago(moment: datetime | None, *, now: datetime | None = None) -> Markup:
+    """A moment as a <time>: relative in the text, absolute on hover; the browser may add the reader's own zone."""
+    if moment is None:
+        return Markup('<span class="none">{}</span>').format(DASH)
+    passed = ((now or datetime.now(UTC)) - moment).total_seconds()
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        moment.astimezone(UTC).isoformat(timespec="seconds"), absolute(moment), relative(passed)
+    )
+
+
+def absolute(moment: datetime) -> str:
+    """A moment in UTC, to the second."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def relative(passed: float) -> str:
+    """Seconds since a moment, in words; negative ones lie ahead."""
+    if passed < 0:
+        return "just now" if passed > -60 else f"in {_span(-passed)}"
+    return "just now" if passed < 10 else f"{_span(passed)} ago"
+
+
+def _span(length: float) -> str:
+    for size, name in ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "min")):
+        if length >= size:
+            count = int(length // size)
+            return f"{count} {name}" if name == "min" or count == 1 else f"{count} {name}s"
+    return f"{int(length)} s"
+
+
+def moment(value: str | None) -> datetime | None:
+    """An ISO 8601 time of a report or step as a datetime in UTC; None for none or one that is not a time."""
+    if not value:
+        return None
+    try:
+        parsed = datetime.fromisoformat(value)
+    except ValueError:
+        return None  # a worker's own text; the page shows a dash rather than failing
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def short_sha(sha: str | None) -> str:
+    """The first eight digits of a SHA."""
+    return sha[:8] if sha else DASH
+
+
+def first_line(text: str | None, width: int = 90) -> str:
+    """The subject of a commit message, cut to `width`."""
+    line = clean((text or "").strip().split("\n", 1)[0])
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def clean(text: str | None) -> str:
+    """Untrusted text without terminal escapes, control characters and marks that reorder what is read.
+
+    A carriage return leaves what a terminal would show: what stands after the last one of each line.
+    """
+    stripped = _ESCAPES.sub("", text or "").replace("\r\n", "\n")
+    lines = [line.rstrip("\r").rsplit("\r", 1)[-1] for line in stripped.split("\n")]
+    return _CONTROLS.sub("", "\n".join(lines))
+
+
+def tensor(name: str) -> Markup:
+    """dq → dQ, with nothing else changed."""
+    return escape({"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(name, name))
+
+
+METRICS = {"error": "error", "forward_backward": "forward + backward", "forward": "forward", "backward": "backward"}
+
+
+def metric(name: str) -> str:
+    """A metric's key in words: dq_error → 'dQ error, median', forward_backward_ratio_anchor → '… time ÷ anchor'."""
+    for key in ("dq", "dk", "dv", "o"):
+        if name == f"{key}_error":
+            return f"{tensor(key)} error, median"
+        if name in (f"{key}_error_worst", f"{key}_worst"):
+            return f"{tensor(key)} error, worst slice"
+    for key in ("forward_backward", "forward", "backward"):
+        if name.startswith(f"{key}_"):
+            against = (
+                " relative to the anchor" if "ratio_anchor" in name else " relative to base" if "ratio" in name else ""
+            )
+            return f"{METRICS[key]} time{against}"
+    return name.replace("_", " ")
+
+
+FILTERS: dict[str, Any] = {
+    "fraction": fraction,
+    "signed_percent": signed_percent,
+    "ratio": ratio,
+    "seconds": seconds,
+    "duration": duration,
+    "by_unit": by_unit,
+    "number": number,
+    "memory": memory,
+    "ago": ago,
+    "moment": moment,
+    "short_sha": short_sha,
+    "first_line": first_line,
+    "clean": clean,
+    "tensor": tensor,
+    "metric": metric,
+}
+"""What the templates call them."""

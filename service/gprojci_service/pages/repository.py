@@ -1,0 +1,408 @@
+"""Every query of the pages; each returns rows or small records, and none decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy.orm import Session
+
+from gprojci_service.models import (
+    Attempt,
+    Build,
+    Commit,
+    GithubReport,
+    InputSet,
+    Job,
+    LogChunk,
+    Project,
+    PullRequest,
+    Report,
+    Sample,
+    Series,
+    Verdict,
+    Worker,
+)
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job with what a list says about it."""
+
+    job: Job
+    project: Project
+    commit: Commit | None
+    pull_request: PullRequest | None
+    verdict: Verdict | None
+
+    @property
+    def state(self) -> str:
+        """The verdict where there is one, else the state; a job that ended without either reads as an error."""
+        if self.verdict is not None:
+            return self.verdict.verdict
+        return "error" if self.job.state == "finished" else self.job.state
+
+    @property
+    def seconds(self) -> float | None:
+        """From the start of its work to its end; None while either is missing."""
+        if self.job.started_at is None or self.job.finished_at is None:
+            return None
+        return (self.job.finished_at - self.job.started_at).total_seconds()
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """One sample with the identity of its series and where it comes from."""
+
+    series: Series
+    sample: Sample
+    commit: Commit
+    job_id: int
+
+
+def _job_rows() -> Select[Job, Project, Commit, PullRequest, Verdict]:
+    return (
+        select(Job, Project, Commit, PullRequest, Verdict)
+        .join(Project, Project.id == Job.project_id)
+        .outerjoin(Commit, and_(Commit.project_id == Job.project_id, Commit.sha == Job.head_sha))
+        .outerjoin(PullRequest, PullRequest.id == Job.pull_request_id)
+        .outerjoin(Verdict, Verdict.job_id == Job.id)
+    )
+
+
+def projects(session: Session) -> list[Project]:
+    """All projects that are not archived, by name."""
+    return list(session.scalars(select(Project).where(Project.archived_at.is_(None)).order_by(Project.name)))
+
+
+def project_by_name(session: Session, name: str) -> Project | None:
+    """The project called `owner/name`."""
+    return session.scalar(select(Project).where(Project.name == name))
+
+
+def job_row(session: Session, job_id: int) -> JobRow | None:
+    """One job."""
+    row = session.execute(_job_rows().where(Job.id == job_id)).first()
+    return None if row is None else JobRow(*row)
+
+
+def job_rows(
+    session: Session,
+    *,
+    project_id: int | None = None,
+    state: str | None = None,
+    ref: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[JobRow]:
+    """Jobs, newest first. `state` is a job state or a verdict; `before` a job id to page on from."""
+    query = _job_rows().order_by(Job.id.desc()).limit(limit)
+    if project_id is not None:
+        query = query.where(Job.project_id == project_id)
+    if state in ("pass", "fail", "neutral", "error"):
+        query = query.where(Verdict.verdict == state)
+    elif state is not None:
+        query = query.where(Job.state == state)
+    if ref is not None:
+        query = query.where(Job.ref == ref, Job.pull_request_id.is_(None))
+    if before is not None:
+        query = query.where(Job.id < before)
+    return [JobRow(*row) for row in session.execute(query)]
+
+
+def measured_against_base(session: Session, project_id: int, limit: int) -> list[JobRow]:
+    """The newest jobs of a project that measured head and base in one session."""
+    query = (
+        _job_rows()
+        .join(Report, and_(Report.job_id == Job.id, Report.accepted.is_(True)))
+        .where(Job.project_id == project_id, Job.merge_base_sha.is_not(None))
+        .order_by(Job.id.desc())
+        .limit(limit)
+    )
+    return [JobRow(*row) for row in session.execute(query)]
+
+
+def newest_job_of_open_pull_requests(session: Session, project_ids: Iterable[int], limit: int = 50) -> list[JobRow]:
+    """The newest job of each open pull request, newest first."""
+    newest = (
+        select(func.max(Job.id))
+        .join(PullRequest, PullRequest.id == Job.pull_request_id)
+        .where(Job.project_id.in_(list(project_ids)), PullRequest.state == "open")
+        .group_by(Job.pull_request_id)
+    )
+    rows = session.execute(_job_rows().where(Job.id.in_(newest)).order_by(Job.id.desc()).limit(limit))
+    return [JobRow(*row) for row in rows]
+
+
+def newest_decided_on_default_branch(session: Session, project_ids: Iterable[int]) -> dict[int, JobRow]:
+    """Per project the newest decided job of its default branch."""
+    newest = (
+        select(func.max(Job.id))
+        .join(Project, Project.id == Job.project_id)
+        .join(Verdict, Verdict.job_id == Job.id)
+        .where(Job.project_id.in_(list(project_ids)), Job.ref == Project.default_branch, Job.pull_request_id.is_(None))
+        .group_by(Job.project_id)
+    )
+    return {row[0].project_id: JobRow(*row) for row in session.execute(_job_rows().where(Job.id.in_(newest)))}
+
+
+def refs(session: Session, project_id: int) -> list[str]:
+    """Branches of a project that jobs of pushes name, busiest first; at most 50."""
+    query = (
+        select(Job.ref)
+        .where(Job.project_id == project_id, Job.ref.is_not(None), Job.pull_request_id.is_(None))
+        .group_by(Job.ref)
+        .order_by(func.count().desc())
+        .limit(50)
+    )
+    return [ref for ref in session.scalars(query) if ref]
+
+
+def job_counts(session: Session) -> dict[str, int]:
+    """Jobs per state, and decided ones per verdict."""
+    counts: dict[str, int] = {}
+    for column in (Job.state, Verdict.verdict):
+        for key, count in session.execute(select(column, func.count()).group_by(column)):
+            counts[key] = count
+    return counts
+
+
+def oldest_waiting(session: Session) -> datetime | None:
+    """Since when the oldest queued job waits."""
+    return session.scalar(select(func.min(Job.created_at)).where(Job.state == "queued"))
+
+
+def workers(session: Session) -> list[tuple[Worker, Attempt | None]]:
+    """Workers by name, each with the attempt it is running."""
+    running = and_(Attempt.worker_id == Worker.id, Attempt.state == "running")
+    query = select(Worker, Attempt).outerjoin(Attempt, running).order_by(Worker.name, Attempt.id.desc())
+    rows: dict[int, tuple[Worker, Attempt | None]] = {}
+    for worker, attempt in session.execute(query):
+        rows.setdefault(worker.id, (worker, attempt))
+    return list(rows.values())
+
+
+def attempts(session: Session, job_id: int) -> list[tuple[Attempt, str]]:
+    """Attempts of a job in order, each with its worker's name."""
+    query = (
+        select(Attempt, Worker.name)
+        .join(Worker, Worker.id == Attempt.worker_id)
+        .where(Attempt.job_id == job_id)
+        .order_by(Attempt.number)
+    )
+    return [(attempt, name) for attempt, name in session.execute(query)]
+
+
+def builds(session: Session, attempt_id: int) -> list[Build]:
+    """Builds of an attempt, head before base."""
+    return list(session.scalars(select(Build).where(Build.attempt_id == attempt_id).order_by(Build.revision.desc())))
+
+
+def log_text(session: Session, attempt_id: int) -> str:
+    """The whole log of an attempt."""
+    query = select(LogChunk.text).where(LogChunk.attempt_id == attempt_id).order_by(LogChunk.sequence)
+    return "".join(session.scalars(query))
+
+
+def told(session: Session, job_id: int) -> list[GithubReport]:
+    """What GitHub was or would have been told about a job, in order."""
+    return list(session.scalars(select(GithubReport).where(GithubReport.job_id == job_id).order_by(GithubReport.id)))
+
+
+def accepted_report(session: Session, job_id: int) -> Report | None:
+    """The result of a job."""
+    return session.scalar(select(Report).where(Report.job_id == job_id, Report.accepted.is_(True)))
+
+
+def commit_by_prefix(session: Session, project_id: int, prefix: str) -> list[Commit]:
+    """Commits whose SHA begins with `prefix` (hex digits only); at most two, which is enough to tell ambiguity."""
+    query = (
+        select(Commit).where(Commit.project_id == project_id, Commit.sha.startswith(prefix, autoescape=True)).limit(2)
+    )
+    return list(session.scalars(query))
+
+
+def measured_commits(session: Session, project_id: int, limit: int = 60) -> list[Commit]:
+    """Commits with a result as head, newest first."""
+    query = (
+        select(Commit)
+        .join(Job, and_(Job.project_id == Commit.project_id, Job.head_sha == Commit.sha))
+        .join(Report, and_(Report.job_id == Job.id, Report.accepted.is_(True)))
+        .where(Commit.project_id == project_id)
+        .order_by(Report.id.desc())
+        .limit(limit)
+    )
+    return list(dict.fromkeys(session.scalars(query)))
+
+
+def newest_report_of(session: Session, project_id: int, sha: str, base_sha: str | None = None) -> Report | None:
+    """The newest accepted report with `sha` as head, and `base_sha` as base where given."""
+    query = (
+        select(Report)
+        .join(Job, Job.id == Report.job_id)
+        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.head_sha == sha)
+        .order_by(Report.id.desc())
+        .limit(1)
+    )
+    if base_sha is not None:
+        query = query.where(Job.merge_base_sha == base_sha)
+    return session.scalar(query)
+
+
+def newest_report_with_base(session: Session, project_id: int, sha: str) -> Report | None:
+    """The newest accepted report with `sha` as base."""
+    query = (
+        select(Report)
+        .join(Job, Job.id == Report.job_id)
+        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.merge_base_sha == sha)
+        .order_by(Report.id.desc())
+        .limit(1)
+    )
+    return session.scalar(query)
+
+
+def verdict_of_job(session: Session, job_id: int) -> Verdict | None:
+    """The decision on a job."""
+    return session.scalar(select(Verdict).where(Verdict.job_id == job_id))
+
+
+@dataclass(frozen=True)
+class ReportFacts:
+    """The newest result of a project on a hardware class, without its measurements."""
+
+    report_id: int
+    job_id: int
+    backends: list[dict[str, Any]]
+    environment: dict[str, Any]
+
+
+def newest_report_facts(session: Session, project_id: int, hardware: str | None, ref: str | None) -> ReportFacts | None:
+    """The newest accepted report of pushes to `ref` (None: of anything), on a hardware class of jobs (None: any)."""
+    query = (
+        select(Report.id, Report.job_id, Report.body["backends"], Report.body["environment"])
+        .join(Job, Job.id == Report.job_id)
+        .where(Report.accepted.is_(True), Job.project_id == project_id)
+        .order_by(Report.id.desc())
+        .limit(1)
+    )
+    if hardware is not None:
+        query = query.where(Job.hardware == hardware)
+    if ref is not None:
+        query = query.where(Job.ref == ref, Job.pull_request_id.is_(None))
+    row = session.execute(query).first()
+    return None if row is None else ReportFacts(row[0], row[1], row[2], row[3])
+
+
+def measured_hardware(session: Session, project_id: int) -> list[str]:
+    """Hardware classes of a project's jobs that have a result."""
+    query = (
+        select(Job.hardware)
+        .join(Report, and_(Report.job_id == Job.id, Report.accepted.is_(True)))
+        .where(Job.project_id == project_id)
+        .distinct()
+        .order_by(Job.hardware)
+    )
+    return list(session.scalars(query))
+
+
+def report_values(session: Session, report_id: int) -> list[ValueRow]:
+    """All samples of a report."""
+    return _values(session, Sample.report_id == report_id)
+
+
+def earlier_head_values(
+    session: Session, project_id: int, report_id: int, keys: list[tuple[str, str]], ref: str, limit: int
+) -> list[ValueRow]:
+    """Head samples of pushes to `ref` before a report, of the (metric, case) pairs; the newest `limit` reports."""
+    earlier = (
+        select(Report.id)
+        .join(Job, Job.id == Report.job_id)
+        .where(
+            Report.accepted.is_(True),
+            Report.id < report_id,
+            Job.project_id == project_id,
+            Job.ref == ref,
+            Job.pull_request_id.is_(None),
+        )
+        .order_by(Report.id.desc())
+        .limit(limit)
+    )
+    wanted = [and_(Series.metric == metric, Series.case == case) for metric, case in keys]
+    condition: ColumnElement[bool] = wanted[0]
+    for other in wanted[1:]:
+        condition = condition | other
+    ids = list(session.scalars(earlier))
+    return _values(session, and_(Sample.report_id.in_(ids), Sample.revision == "head", condition)) if ids else []
+
+
+def series_of(session: Session, project_id: int) -> list[Series]:
+    """All series of a project."""
+    return list(session.scalars(select(Series).where(Series.project_id == project_id).order_by(Series.id)))
+
+
+def history_values(session: Session, series_ids: list[int], ref: str | None, commits: int) -> list[ValueRow]:
+    """Samples of the series at the newest `commits` commits (by first measurement), oldest first."""
+    if not series_ids:
+        return []
+    recent = (
+        select(Sample.commit_id)
+        .join(Report, Report.id == Sample.report_id)
+        .join(Job, Job.id == Report.job_id)
+        .where(Sample.series_id.in_(series_ids), Report.accepted.is_(True))
+        .group_by(Sample.commit_id)
+        .order_by(func.min(Sample.id).desc())
+        .limit(commits)
+    )
+    if ref is not None:
+        recent = recent.where(Job.ref == ref, Job.pull_request_id.is_(None))
+    ids = list(session.scalars(recent))
+    return _values(session, and_(Sample.series_id.in_(series_ids), Sample.commit_id.in_(ids)))
+
+
+def _values(session: Session, condition: ColumnElement[bool]) -> list[ValueRow]:
+    query = (
+        select(Series, Sample, Commit, Report.job_id)
+        .join(Sample, Sample.series_id == Series.id)
+        .join(Commit, Commit.id == Sample.commit_id)
+        .join(Report, and_(Report.id == Sample.report_id, Report.accepted.is_(True)))
+        .where(condition)
+        .order_by(Sample.id)
+    )
+    return [ValueRow(*row) for row in session.execute(query)]
+
+
+def verdicts_of_jobs(session: Session, job_ids: Iterable[int]) -> dict[int, Verdict]:
+    """Verdicts by job."""
+    query = select(Verdict).where(Verdict.job_id.in_(list(job_ids)))
+    return {verdict.job_id: verdict for verdict in session.scalars(query)}
+
+
+def policy_in_force(session: Session, project_id: int) -> dict[str, Any]:
+    """The limits that the newest judged report of a project was held against; empty where none was."""
+    query = (
+        select(Verdict.policy)
+        .join(Report, and_(Report.job_id == Verdict.job_id, Report.accepted.is_(True)))
+        .where(Verdict.project_id == project_id)
+        .order_by(Verdict.id.desc())
+        .limit(1)
+    )
+    return session.scalar(query) or {}
+
+
+def input_sets(session: Session) -> list[InputSet]:
+    """Input sets, the most recently used first."""
+    return list(session.scalars(select(InputSet).order_by(InputSet.name, InputSet.last_seen_at.desc())))
+
+
+def newest_input_values(session: Session, case: str, metrics: list[str]) -> list[ValueRow]:
+    """The newest sample of every series of an input set with one of the metrics, over all projects."""
+    newest = (
+        select(func.max(Sample.id))
+        .join(Series, Series.id == Sample.series_id)
+        .where(Series.case == case, Series.metric.in_(metrics), Sample.revision != "base")
+        .group_by(Sample.series_id)
+    )
+    return _values(session, Sample.id.in_(newest))

@@ -1,0 +1,392 @@
+"""What the templates are given: small frozen records of things already worded and formatted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from gprojci_service.models import Attempt, Build, Commit, GithubReport, Project, Verdict, Worker
+from gprojci_service.pages.repository import JobRow
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts; the first cell of a row is its header."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart ready for the page: plotly JSON, and the same numbers as a table."""
+
+    key: str
+    title: str
+    caption: str
+    json: Markup
+    table: Table
+    wide: bool = False
+    """Whether it needs about 700 pixels and scrolls inside its box where there are fewer."""
+
+
+@dataclass(frozen=True)
+class FindingView:
+    """One line of the gate's evidence in words."""
+
+    verdict: str
+    check: str
+    label: str
+    backend: str
+    where: str
+    value: str
+    limit: str
+    interval: str
+    text: str
+    sentence: str
+    informative: bool
+
+
+@dataclass(frozen=True)
+class GateLine:
+    """A decided or running job on a project's card, with the reasons where it did not pass."""
+
+    row: JobRow
+    reasons: tuple[FindingView, ...]
+
+
+@dataclass(frozen=True)
+class ProjectCard:
+    """A project on the overview: its default branch first, then its open pull requests."""
+
+    project: Project
+    gates: tuple[GateLine, ...]
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """The accuracy-against-speed picture with every choice it can be given."""
+
+    job_id: int
+    drawing: Drawing
+    project: str
+    projects: tuple[str, ...]
+    input: str
+    inputs: tuple[str, ...]
+    metric: str
+    metrics: tuple[str, ...]
+    metric_words: dict[str, str]
+    case: str
+    cases: tuple[str, ...]
+    hardware: str
+    hardwares: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WorkerView:
+    """A worker with what it does now; state is busy, idle or away."""
+
+    worker: Worker
+    attempt: Attempt | None
+    state: str
+    software: str
+
+
+@dataclass(frozen=True)
+class OverviewView:
+    """The overview."""
+
+    cards: tuple[ProjectCard, ...]
+    scatter: Scatter | None
+    queue: tuple[tuple[str, int], ...]
+    oldest_waiting: datetime | None
+    workers: tuple[WorkerView, ...]
+    recent: tuple[JobRow, ...]
+    public_url: str
+    worker_words: str
+
+
+@dataclass(frozen=True)
+class ProjectView:
+    """A project's page."""
+
+    project: Project
+    pull_requests: tuple[JobRow, ...]
+    jobs: tuple[JobRow, ...]
+    refs: tuple[str, ...]
+    ref: str
+    ref_words: dict[str, str]
+    scatter: Scatter | None
+    older: str | None
+
+
+@dataclass(frozen=True)
+class HistoryView:
+    """One metric over commits."""
+
+    project: Project
+    metric: str
+    metrics: tuple[str, ...]
+    metric_words: dict[str, str]
+    case: str
+    cases: tuple[str, ...]
+    hardware: str
+    hardwares: tuple[str, ...]
+    ruler: str
+    rulers: tuple[str, ...]
+    ruler_words: dict[str, str]
+    ref: str
+    refs: tuple[str, ...]
+    ref_words: dict[str, str]
+    backends: tuple[str, ...]
+    chosen: tuple[str, ...]
+    drawing: Drawing | None
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two compared commits, and the job its values come from."""
+
+    name: str
+    commit: Commit
+    job_id: int
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
+class ChangeRow:
+    """One metric at both commits; `change` is head ÷ base, verdict worse, better, same or unclear."""
+
+    verdict: str
+    metric: str
+    unit: str
+    backend: str
+    case: str
+    base: float
+    head: float
+    change: float
+    low: float | None
+    high: float | None
+    weight: float
+
+
+@dataclass(frozen=True)
+class CompareView:
+    """Two commits beside each other."""
+
+    project: Project
+    base_text: str
+    head_text: str
+    commits: tuple[Commit, ...]
+    recent: tuple[JobRow, ...] = ()
+    problem: str = ""
+    sides: tuple[Side, ...] = ()
+    same_session: bool = False
+    warning: str = ""
+    rows: tuple[ChangeRow, ...] = ()
+    changed_words: str = ""
+    drawings: tuple[Drawing, ...] = ()
+    inputs: tuple[str, ...] = ()
+    input: str = ""
+    tensor: str = "dq"
+    backends: tuple[str, ...] = ()
+    backend: str = ""
+
+
+@dataclass(frozen=True)
+class JobsView:
+    """The list of jobs."""
+
+    rows: tuple[JobRow, ...]
+    state: str
+    filters: tuple[tuple[str, str, int], ...]
+    older: str | None
+
+
+@dataclass(frozen=True)
+class WorkersView:
+    """The list of workers."""
+
+    workers: tuple[WorkerView, ...]
+
+
+@dataclass(frozen=True)
+class Banner:
+    """The sentence at the top of a job."""
+
+    kind: str
+    icon: str
+    title: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class StepView:
+    """One step of an attempt."""
+
+    name: str
+    kind: str
+    icon: str
+    words: str
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line of a log; number counts from 1 over the whole log."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class LogView:
+    """The lines shown of a log, and what is said about them."""
+
+    lines: tuple[LogLine, ...]
+    words: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A formatted error, whether it is over the limit, and more about it on hover."""
+
+    text: str
+    over: bool = False
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class SliceRow:
+    """One slice over all backends."""
+
+    slice: str
+    vanishing: bool
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class AccuracyView:
+    """Errors of one tensor on one input set."""
+
+    inputs: tuple[str, ...]
+    input: str
+    tensor: str
+    words: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[SliceRow, ...]
+    heatmap: Drawing
+
+
+@dataclass(frozen=True)
+class TimingRow:
+    """Median seconds of a backend on a case, one per pass."""
+
+    label: str
+    case: str
+    cells: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class ThroughputView:
+    """Timings of a job."""
+
+    words: str
+    drawing: Drawing
+    passes: tuple[str, ...]
+    rows: tuple[TimingRow, ...]
+
+
+@dataclass(frozen=True)
+class FailedBackend:
+    """A backend without a result, and why."""
+
+    label: str
+    status: str
+    detail: str | None
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """An attempt with its worker's name."""
+
+    attempt: Attempt
+    worker: str
+
+
+@dataclass(frozen=True)
+class ToldView:
+    """One message to GitHub."""
+
+    kind: str
+    phase: str
+    state: str
+    detail: str | None
+    says: str
+    sent_at: datetime | None
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: GithubReport) -> ToldView:
+        """Reads what the message says out of its payload."""
+        output: Any = row.payload.get("output")
+        says = row.payload.get("description") or (output.get("title") if isinstance(output, dict) else None) or ""
+        return cls(row.kind, row.phase, row.state, row.detail, str(says), row.sent_at, row.created_at)
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job's page; the parts that a report brings are empty until there is one."""
+
+    row: JobRow
+    live: bool
+    base_sha: str | None
+    banner: Banner | None
+    reasons: tuple[FindingView, ...]
+    steps: tuple[StepView, ...]
+    log: LogView | None
+    findings: tuple[FindingView, ...] = ()
+    policy_words: str = ""
+    failed: tuple[FailedBackend, ...] = ()
+    repro: str = ""
+    accuracy: AccuracyView | None = None
+    throughput: ThroughputView | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    told: tuple[ToldView, ...] = ()
+    builds: tuple[Build, ...] = ()
+    attempts: tuple[AttemptView, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A backend over the limit on an input set."""
+
+    backend: str
+    words: str
+
+
+@dataclass(frozen=True)
+class InputView:
+    """One input set."""
+
+    key: str
+    name: str
+    tiles: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...]
+    provenance: Table | None
+    training: Drawing | None
+    judged: bool
+    failing: tuple[Failing, ...]
+    errors: Table | None
+    slices: Table
+
+
+@dataclass(frozen=True)
+class InputsView:
+    """All input sets."""
+
+    inputs: tuple[InputView, ...] = field(default_factory=tuple)

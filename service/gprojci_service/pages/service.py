@@ -1,0 +1,157 @@
+"""Assembles what the overview, the project page and the lists of jobs and workers show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from urllib.parse import urlencode
+
+from sqlalchemy.orm import Session
+
+from gprojci_service.errors import ProjectNotFound
+from gprojci_service.models import Project, now
+from gprojci_service.pages import findings, repository
+from gprojci_service.pages.repository import JobRow
+from gprojci_service.pages.scatter import pick, scatter
+from gprojci_service.pages.schemas import (
+    GateLine,
+    JobsView,
+    OverviewView,
+    ProjectCard,
+    ProjectView,
+    WorkersView,
+    WorkerView,
+)
+from gprojci_service.settings import Settings
+
+PAGE = 50
+OPEN_STATES = ("awaiting_approval", "queued", "running", "deciding")
+STATES = (
+    ("", "all"),
+    ("queued", "queued"),
+    ("running", "running"),
+    ("awaiting_approval", "awaiting approval"),
+    ("pass", "pass"),
+    ("fail", "fail"),
+    ("neutral", "cannot tell"),
+    ("error", "error"),
+    ("cancelled", "cancelled"),
+)
+AWAY_AFTER_HEARTBEATS = 6
+
+
+def project_named(session: Session, owner: str, name: str) -> Project:
+    """The project `owner/name`.
+
+    Raises:
+        ProjectNotFound: there is none.
+    """
+    project = repository.project_by_name(session, f"{owner}/{name}")
+    if project is None:
+        raise ProjectNotFound(f"no project is called {owner}/{name}; a project appears with its first webhook")
+    return project
+
+
+def overview(session: Session, settings: Settings, choices: Mapping[str, str]) -> OverviewView:
+    """The overview; `choices` come from the address."""
+    projects = repository.projects(session)
+    ids = [project.id for project in projects]
+    branch = repository.newest_decided_on_default_branch(session, ids)
+    pulls = repository.newest_job_of_open_pull_requests(session, ids)
+    counts = repository.job_counts(session)
+    workers = _workers(session, settings)
+    names = [project.name for project in projects]
+    chosen = pick(choices.get("project"), names)
+    drawn = None
+    for project in sorted(projects, key=lambda project: project.name != chosen):
+        if drawn is None and (project.name == chosen or not choices.get("project")):
+            drawn = scatter(session, project, choices, names)
+    present = sum(worker.state != "away" for worker in workers)
+    return OverviewView(
+        cards=tuple(_card(project, branch.get(project.id), pulls) for project in projects),
+        scatter=drawn,
+        queue=tuple(
+            (state, counts.get(state, 0))
+            for state in OPEN_STATES
+            if state in ("queued", "running") or counts.get(state)
+        ),
+        oldest_waiting=repository.oldest_waiting(session),
+        workers=workers[:8],
+        recent=tuple(repository.job_rows(session, limit=8)),
+        public_url=settings.public_url,
+        worker_words=f"{present} of them {'is' if present == 1 else 'are'} here now" if workers else "none is here yet",
+    )
+
+
+def _card(project: Project, branch: JobRow | None, pulls: list[JobRow]) -> ProjectCard:
+    rows = [branch] if branch else []
+    rows += [row for row in pulls if row.project.id == project.id][:4]
+    return ProjectCard(project, tuple(GateLine(row, findings.reasons(row.verdict, at_most=2)) for row in rows))
+
+
+def project(session: Session, owner: str, name: str, choices: Mapping[str, str], before: int | None) -> ProjectView:
+    """A project's page.
+
+    Raises:
+        ProjectNotFound: there is none of that name.
+    """
+    found = project_named(session, owner, name)
+    refs = repository.refs(session, found.id)
+    ref = pick(choices.get("ref"), ["", *refs])
+    rows = repository.job_rows(session, project_id=found.id, ref=ref or None, before=before, limit=PAGE + 1)
+    return ProjectView(
+        project=found,
+        pull_requests=tuple(repository.newest_job_of_open_pull_requests(session, [found.id])),
+        jobs=tuple(rows[:PAGE]),
+        refs=("", *refs),
+        ref=ref,
+        ref_words=ref_words(refs),
+        scatter=scatter(session, found, choices, [found.name]),
+        older=_older(f"/projects/{found.name}", rows, {"ref": ref}),
+    )
+
+
+def ref_words(refs: list[str]) -> dict[str, str]:
+    """How a choice of branches reads."""
+    return {"": "all branches"} | {ref: ref for ref in refs}
+
+
+def jobs(session: Session, state: str, before: int | None) -> JobsView:
+    """The list of jobs."""
+    state = pick(state, [key for key, _ in STATES])
+    counts = repository.job_counts(session)
+    total = sum(
+        counts.get(key, 0) for key in ("awaiting_approval", "queued", "running", "deciding", "finished", "cancelled")
+    )
+    rows = repository.job_rows(session, state=state or None, before=before, limit=PAGE + 1)
+    return JobsView(
+        rows=tuple(rows[:PAGE]),
+        state=state,
+        filters=tuple((key, name, counts.get(key, 0) if key else total) for key, name in STATES),
+        older=_older("/jobs", rows, {"state": state}),
+    )
+
+
+def workers(session: Session, settings: Settings) -> WorkersView:
+    """The list of workers."""
+    return WorkersView(_workers(session, settings))
+
+
+def _workers(session: Session, settings: Settings) -> tuple[WorkerView, ...]:
+    away = now() - timedelta(seconds=max(settings.heartbeat_seconds * AWAY_AFTER_HEARTBEATS, settings.lease_seconds))
+    views = []
+    for worker, attempt in repository.workers(session):
+        state = "busy" if attempt else "away" if worker.last_seen_at < away else "idle"
+        packages = {key: value for key, value in worker.environment.items() if isinstance(value, str)}
+        software = ", ".join(
+            f"{key} {packages[key]}" for key in ("python", "torch", "cuda", "driver") if packages.get(key)
+        )
+        views.append(WorkerView(worker, attempt, state, software))
+    return tuple(sorted(views, key=lambda view: (view.state == "away", view.worker.name)))
+
+
+def _older(address: str, rows: list[JobRow], choices: dict[str, str]) -> str | None:
+    if len(rows) <= PAGE:
+        return None
+    query = {key: value for key, value in choices.items() if value} | {"before": str(rows[PAGE - 1].job.id)}
+    return f"{address}?{urlencode(query)}"

@@ -1,0 +1,59 @@
+// Draws every chart of the page: reads the figure from its JSON block, restyles it for dark, keeps it so.
+"use strict";
+(() => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+  function recoloured(value, colours) {
+    if (typeof value === "string") return colours[value] ?? value;
+    if (Array.isArray(value)) return value.map((item) => recoloured(item, colours));
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, recoloured(item, colours)]));
+    }
+    return value;
+  }
+
+  function merge(target, patch) {
+    for (const [key, value] of Object.entries(patch)) {
+      if (value && typeof value === "object" && !Array.isArray(value)) merge((target[key] ??= {}), value);
+      else target[key] = value;
+    }
+  }
+
+  function draw(figure) {
+    const box = figure.querySelector(".plot");
+    const source = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
+    const { meta, ...layout } = source.layout;
+    const colours = dark.matches ? meta?.dark ?? {} : {};
+    const drawn = { data: recoloured(source.data, colours), layout: recoloured(layout, colours) };
+    if (box.clientWidth < 520) {
+      merge(drawn.layout, meta?.narrow ?? {});
+      for (const trace of drawn.data) {
+        if (trace.mode === "markers+text") trace.mode = "markers";
+      }
+    }
+    drawn.layout.transition = calm.matches ? { duration: 0 } : undefined;
+    return Plotly.react(box, drawn.data, drawn.layout, {
+      responsive: true,
+      displaylogo: false,
+      displayModeBar: false,
+      doubleClick: "reset",
+    }).then(() => {
+      box.setAttribute("data-drawn", "true");
+      if (box.dataset.listening) return;
+      box.dataset.listening = "true";
+      box.on("plotly_click", (event) => {
+        const address = event.points[0]?.customdata;
+        if (typeof address === "string" && address.startsWith("/") && !address.startsWith("//")) location.assign(address);
+      });
+    });
+  }
+
+  function drawAll() {
+    for (const figure of document.querySelectorAll("figure.chart")) draw(figure);
+  }
+
+  dark.addEventListener("change", drawAll);
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", drawAll);
+  else drawAll();
+})();

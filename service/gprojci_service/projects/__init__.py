@@ -1,0 +1,1 @@
+"""Repositories under test, their commits and pull requests."""

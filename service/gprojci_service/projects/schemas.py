@@ -1,0 +1,31 @@
+"""What the project endpoints take and give."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ProjectCreate(BaseModel):
+    """A project to be registered by hand; a signed webhook of a repository registers it too."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$", description="Full name, `owner/name`.")
+    clone_url: str = Field(pattern=r"^(https://|ssh://|file:///)", description="Where workers fetch it from.")
+    default_branch: str = "main"
+    hardware: list[str] | None = Field(None, description="Hardware classes that its jobs are made for.")
+
+
+class ProjectOut(BaseModel):
+    """A project."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    name: str
+    clone_url: str
+    html_url: str | None
+    default_branch: str
+    private: bool
+    hardware: list[str] | None
+    created_at: datetime

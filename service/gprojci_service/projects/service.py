@@ -1,0 +1,110 @@
+"""Decisions about projects: registering and renaming them, keeping their commits and pull requests."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from gprojci_service.errors import Conflict, ProjectNotFound
+from gprojci_service.models import Commit, Project, PullRequest
+from gprojci_service.projects import repository
+from gprojci_service.projects.schemas import ProjectCreate
+
+
+class ProjectExists(Conflict):
+    """A project of that name is registered already."""
+
+
+def get(session: Session, name: str) -> Project:
+    """The project of that full name.
+
+    Raises:
+        ProjectNotFound: there is none.
+    """
+    project = repository.by_name(session, name)
+    if project is None:
+        raise ProjectNotFound(
+            f"no project {name!r}; a webhook of the repository or `POST /api/v1/projects` registers it"
+        )
+    return project
+
+
+def create(session: Session, body: ProjectCreate) -> Project:
+    """Registers a project by hand.
+
+    Raises:
+        ProjectExists: the name is taken.
+    """
+    if repository.by_name(session, body.name) is not None:
+        raise ProjectExists(f"project {body.name!r} is registered already")
+    project = Project(**body.model_dump())
+    session.add(project)
+    session.flush()
+    return project
+
+
+def register(
+    session: Session,
+    *,
+    github_id: int,
+    name: str,
+    clone_url: str,
+    html_url: str | None,
+    default_branch: str,
+    private: bool,
+    installation_id: int | None,
+) -> Project:
+    """The project of a repository that a signed webhook describes; made if new, renamed if its name changed."""
+    project = repository.by_github_id(session, github_id) or repository.by_name(session, name)
+    if project is None:
+        project = Project(name=name)
+        session.add(project)
+    project.name, project.github_id, project.clone_url, project.html_url = name, github_id, clone_url, html_url
+    project.default_branch, project.private = default_branch, private
+    project.installation_id = installation_id or project.installation_id
+    session.flush()
+    return project
+
+
+def record_commit(
+    session: Session,
+    project_id: int,
+    sha: str,
+    *,
+    message: str | None = None,
+    author_name: str | None = None,
+    author_email: str | None = None,
+    authored_at: datetime | None = None,
+    parents: list[str] | None = None,
+) -> Commit:
+    """The commit's row, made if new; facts that are given fill or replace those known so far."""
+    commit = repository.commit(session, project_id, sha)
+    if commit is None:
+        commit = Commit(project_id=project_id, sha=sha)
+        session.add(commit)
+    facts: dict[str, Any] = {
+        "message": message,
+        "author_name": author_name,
+        "author_email": author_email,
+        "authored_at": authored_at,
+        "parents": parents,
+    }
+    for name, value in facts.items():
+        if value is not None:
+            setattr(commit, name, value)
+    session.flush()
+    return commit
+
+
+def record_pull_request(session: Session, project_id: int, number: int, **facts: Any) -> PullRequest:
+    """The pull request's row, made if new, with the facts of its last webhook."""
+    pull_request = repository.pull_request(session, project_id, number)
+    if pull_request is None:
+        pull_request = PullRequest(project_id=project_id, number=number)
+        session.add(pull_request)
+    for name, value in facts.items():
+        setattr(pull_request, name, value)
+    session.flush()
+    return pull_request

@@ -1,0 +1,1 @@
+"""Worsenings in a series and their triage."""

@@ -1,0 +1,1 @@
+"""Reports, and the series and samples made of them."""

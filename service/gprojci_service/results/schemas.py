@@ -1,0 +1,96 @@
+"""What an attempt returns, and what the reading API gives of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gprojci_service.workers.schemas import Step
+
+FAILURE_KINDS = {
+    "build_error": "The commit could not be built, or its manifest is wrong.",
+    "unsupported": "No backend of the manifest can run on this hardware.",
+    "wrong_result": "A backend returned something of the wrong shape or type, or NaN or Inf.",
+    "runtime_error": "The measuring process ended with an error.",
+    "timeout": "The attempt took longer than its hard limit.",
+    "out_of_memory": "The measuring process ran out of memory.",
+    "lost_worker": "The worker stopped answering on every try.",
+    "checkout_error": "The commits could not be fetched on every try.",
+}
+
+
+class BuildOut(BaseModel):
+    """One revision's build."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    revision: Literal["head", "base"]
+    key: str = Field(max_length=100)
+    reused: bool
+    seconds: float = Field(ge=0)
+    status: Literal["ok", "build_error"]
+    log_tail: str = Field("", max_length=20_000)
+
+
+class Manifests(BaseModel):
+    """Text of `gprojci.toml` at both commits."""
+
+    head: str | None = Field(None, max_length=200_000)
+    base: str | None = Field(None, max_length=200_000)
+
+
+class AttemptReport(BaseModel):
+    """The terminal message of an attempt."""
+
+    fencing_token: int
+    status: Literal[
+        "measured",
+        "build_error",
+        "unsupported",
+        "wrong_result",
+        "runtime_error",
+        "timeout",
+        "out_of_memory",
+        "lost_worker",
+        "checkout_error",
+    ]
+    detail: str = Field("", max_length=20_000)
+    steps: list[Step] = Field([], max_length=20)
+    builds: list[BuildOut] = Field([], max_length=2)
+    manifests: Manifests = Manifests()
+    report: dict[str, Any] | None = None
+
+
+class Received(BaseModel):
+    """Acknowledges a report; `accepted` is False for one that came too late to count."""
+
+    accepted: bool
+    reason: str
+
+
+class SeriesOut(BaseModel):
+    """A curve over commits."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    backend: str
+    case: str
+    metric: str
+    unit: str
+    hardware: str
+    ruler_revision: str
+
+
+class SampleOut(BaseModel):
+    """One value at one commit."""
+
+    sha: str
+    revision: str
+    value: float
+    low: float | None
+    high: float | None
+    count: int
+    measured_at: datetime

@@ -1,0 +1,204 @@
+"""Decisions about reports: which one counts, and what series and samples are made of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from gprojci_service.database import send_after_commit
+from gprojci_service.errors import AttemptNotFound, InvalidRequest, LeaseLost, ReportNotFound
+from gprojci_service.jobs import repository as job_repository
+from gprojci_service.jobs import service as jobs
+from gprojci_service.models import Attempt, Build, Job, Report, Sample, Series, now
+from gprojci_service.projects import service as projects
+from gprojci_service.queue import DECIDE
+from gprojci_service.results import repository
+from gprojci_service.results.schemas import AttemptReport, Received
+from gprojci_service.settings import Settings
+from gprojci_suite.contract import ContractError
+from gprojci_suite.contract.report import Report as SuiteReport
+
+
+class ReportInvalid(InvalidRequest):
+    """The report breaks the contract of the suite; nothing of it was stored."""
+
+
+def receive(session: Session, settings: Settings, attempt_id: int, body: AttemptReport) -> Received:
+    """Takes an attempt's terminal message, once. One of an attempt that lost its lease is kept as evidence only.
+
+    Raises:
+        AttemptNotFound: there is no such attempt.
+        LeaseLost: the fencing token is another's.
+        ReportInvalid: the report breaks the contract; the message names the field.
+    """
+    attempt = job_repository.attempt(session, attempt_id)
+    if attempt is None:
+        raise AttemptNotFound(f"no attempt {attempt_id}")
+    if attempt.fencing_token != body.fencing_token:
+        raise LeaseLost(f"attempt {attempt_id} has another fencing token")
+    report = _validated(body)
+    if attempt.state in ("reported", "failed"):
+        return Received(accepted=True, reason="was acknowledged before")
+    if attempt.state != "running":
+        if report is not None and repository.of_attempt(session, attempt_id) is None:
+            session.add(_row(attempt, body, report, accepted=False))
+        return Received(
+            accepted=False, reason=f"the attempt is {attempt.state}: {attempt.detail}; kept as evidence only"
+        )
+
+    attempt.finished_at, attempt.step = now(), None
+    attempt.steps = [step.model_dump(mode="json") for step in body.steps] or attempt.steps
+    session.add_all(Build(attempt_id=attempt.id, **build.model_dump()) for build in body.builds)
+    if report is None:
+        attempt.state, attempt.failure_kind, attempt.detail = "failed", body.status, body.detail
+        jobs.fail_or_retry(session, settings, attempt, body.status, body.detail)
+        return Received(accepted=True, reason=f"noted: {body.status}")
+    job = session.get_one(Job, attempt.job_id)
+    attempt.state, job.state = "reported", "deciding"
+    session.add(_row(attempt, body, report, accepted=True))
+    send_after_commit(session, DECIDE, job.id)
+    return Received(accepted=True, reason="stored")
+
+
+def _validated(body: AttemptReport) -> SuiteReport | None:
+    if (body.status == "measured") != (body.report is not None):
+        raise ReportInvalid("status 'measured' needs a report, and every other status must come without one")
+    try:
+        return None if body.report is None else SuiteReport.from_json(body.report)
+    except ContractError as error:
+        raise ReportInvalid(f"report: {error}") from error
+
+
+def _row(attempt: Attempt, body: AttemptReport, report: SuiteReport, *, accepted: bool) -> Report:
+    return Report(
+        job_id=attempt.job_id,
+        attempt_id=attempt.id,
+        fencing_token=attempt.fencing_token,
+        accepted=accepted,
+        schema_version=report.schema_version,
+        body=body.report,
+        manifest_head=body.manifests.head,
+        manifest_base=body.manifests.base,
+    )
+
+
+def accepted_report(session: Session, job_id: int) -> Report:
+    """The job's result.
+
+    Raises:
+        ReportNotFound: it has none (yet).
+    """
+    report = repository.accepted_of_job(session, job_id)
+    if report is None:
+        raise ReportNotFound(f"job {job_id} has no report")
+    return report
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value on its way into a series."""
+
+    backend: str
+    revision: str
+    case: str
+    metric: str
+    unit: str
+    value: float
+    low: float | None
+    high: float | None
+    count: int
+
+
+def points(report: SuiteReport) -> Iterator[Point]:
+    """The values of a report that are followed over commits: medians, worst slices, times, ratios to the anchor."""
+    for line in report.accuracy.summary if report.accuracy else ():
+        count = line.slices - line.vanishing
+        yield Point(
+            line.backend, line.revision, line.input, f"{line.tensor}_error", "fraction", line.median, None, None, count
+        )
+        yield Point(
+            line.backend,
+            line.revision,
+            line.input,
+            f"{line.tensor}_error_worst",
+            "fraction",
+            line.worst,
+            None,
+            None,
+            count,
+        )
+    if report.throughput is None:
+        return
+    anchors = {backend.backend for backend in report.backends if backend.role == "anchor"}
+    for timing in report.throughput.measurements:
+        yield Point(
+            timing.backend,
+            timing.revision,
+            timing.case,
+            f"{timing.pass_}_seconds",
+            "seconds",
+            timing.median_seconds,
+            None,
+            None,
+            len(timing.seconds),
+        )
+    for compared in report.throughput.comparisons:
+        if compared.against_backend in anchors and compared.against_revision == "ruler" and not compared.control:
+            yield Point(
+                compared.backend,
+                compared.revision,
+                compared.case,
+                f"{compared.pass_}_ratio_anchor",
+                "ratio",
+                compared.ratio,
+                compared.low,
+                compared.high,
+                compared.pairs,
+            )
+
+
+def store_samples(session: Session, job: Job, row: Report, report: SuiteReport) -> dict[tuple[str, str, str], Series]:
+    """Adds the report's values to their series, once; returns the series by (backend, case, metric)."""
+    hardware, ruler = report.environment.hardware, report.ruler.revision
+    series = repository.series_by_key(session, job.project_id, hardware, ruler)
+    if repository.has_samples(session, row.id):
+        return series
+    commits = {
+        "head": projects.record_commit(session, job.project_id, job.head_sha),
+        "base": projects.record_commit(session, job.project_id, job.merge_base_sha) if job.merge_base_sha else None,
+    }
+    found = [point for point in points(report) if math.isfinite(point.value)]
+    for point in found:
+        key = (point.backend, point.case, point.metric)
+        if key not in series:
+            series[key] = Series(
+                project_id=job.project_id,
+                backend=point.backend,
+                case=point.case,
+                metric=point.metric,
+                unit=point.unit,
+                hardware=hardware,
+                ruler_revision=ruler,
+            )
+            session.add(series[key])
+    session.flush()
+    for point in found:
+        commit = commits["base"] if point.revision == "base" else commits["head"]
+        if commit is not None:
+            session.add(
+                Sample(
+                    series_id=series[point.backend, point.case, point.metric].id,
+                    report_id=row.id,
+                    commit_id=commit.id,
+                    revision=point.revision,
+                    value=point.value,
+                    low=point.low,
+                    high=point.high,
+                    count=point.count,
+                )
+            )
+    session.flush()
+    return series

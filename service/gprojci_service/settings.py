@@ -1,0 +1,81 @@
+"""The service's configuration, read from the environment in this one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from gprojci_service.errors import ConfigurationError
+
+
+class Settings(BaseSettings):
+    """Every setting; the variable is the field's name in capitals behind `GPROJCI_`."""
+
+    model_config = SettingsConfigDict(env_prefix="GPROJCI_", secrets_dir=None, extra="ignore")
+
+    database_url: str = Field(
+        description="SQLAlchemy URL: `postgresql+psycopg://user:password@host/name` or `sqlite:///file`."
+    )
+    broker_url: str = Field(description="Celery broker: `redis://host:6379/0` or `redis+socket:///path`.")
+    webhook_secret: SecretStr = Field(description="Secret that GitHub signs its webhooks with; at least 16 characters.")
+    public_url: str = Field(
+        "http://127.0.0.1:8000", description="Address under which people and GitHub reach the pages."
+    )
+    github_token: SecretStr | None = Field(
+        None,
+        description="Personal token (scope repo:status) for reporting; without one reports are recorded, not sent.",
+    )
+    github_api_url: str = Field("https://api.github.com", description="Base URL of GitHub's REST API, also Enterprise.")
+    default_hardware: list[str] = Field(
+        ["cpu"],
+        description='Hardware classes that jobs are made for unless the project says otherwise, as JSON: `["h200"]`.',
+    )
+    public_read: bool = Field(True, description="Whether pages and the reading API need no token.")
+    lease_seconds: float = Field(60.0, gt=0, description="How long a silent worker keeps its attempt.")
+    heartbeat_seconds: float = Field(10.0, gt=0, description="How often a worker is asked to call in.")
+    hard_limit_seconds: float = Field(
+        3600.0, gt=0, description="Longest time an attempt may take, kept by the service."
+    )
+    max_attempts: int = Field(
+        3, ge=1, description="Tries of a job before a lost worker or a transient failure ends it."
+    )
+    reaper_seconds: float = Field(15.0, gt=0, description="How often expired leases and lost messages are looked for.")
+    max_webhook_bytes: int = Field(25 * 1024 * 1024, description="Largest webhook body; GitHub's own cap is 25 MB.")
+    max_report_bytes: int = Field(64 * 1024 * 1024, description="Largest report body a worker may send.")
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _long_enough(cls, value: SecretStr) -> SecretStr:
+        if len(value.get_secret_value()) < 16:
+            raise ValueError("give at least 16 characters; `openssl rand -hex 32` makes a good one")
+        return value
+
+    @field_validator("public_url", "github_api_url")
+    @classmethod
+    def _without_slash(cls, value: str) -> str:
+        if not value.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://")
+        return value.rstrip("/")
+
+
+def load_settings(**overrides: object) -> Settings:
+    """Reads the settings.
+
+    Raises:
+        ConfigurationError: a variable is missing or wrong; the message names it.
+    """
+    try:
+        return Settings(**overrides)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        variable = "GPROJCI_" + "_".join(str(part) for part in first["loc"]).upper()
+        reason = "is not set" if first["type"] == "missing" else first["msg"]
+        raise ConfigurationError(f"{variable}: {reason}") from error
+
+
+def migrations_directory() -> Path:
+    """Where the Alembic scripts are: inside the installed package, or at the top of the checkout."""
+    installed = Path(__file__).parent / "_migrations"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "migrations"

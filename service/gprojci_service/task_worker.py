@@ -1,0 +1,63 @@
+"""The Celery application of the service: its tasks by name, and the reaper's timetable.
+
+Run as `celery -A gprojci_service.task_worker worker -Q service`, with `--beat` in exactly one place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from celery import Celery
+from celery.signals import beat_embedded_init, worker_process_init
+
+from gprojci_service import queue
+from gprojci_service.context import Context
+from gprojci_service.settings import load_settings
+from gprojci_service.tasks import TASKS
+
+_PR_SET_PDEATHSIG = 1
+
+
+@cache
+def context() -> Context:
+    """The connections of this process, opened after Celery has forked it."""
+    return Context.open(load_settings())
+
+
+def _bound(task: Callable[..., None]) -> Callable[..., None]:
+    def run(*args: Any) -> None:
+        task(context(), *args)
+
+    return run
+
+
+@worker_process_init.connect
+@beat_embedded_init.connect
+def _die_with_the_parent(**_: object) -> None:
+    """Neither a pool process nor the reaper's timetable must outlive a killed task worker."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def build() -> Celery:
+    """The application with all tasks registered."""
+    settings = load_settings()
+    celery = queue.celery_app(settings.broker_url)
+    for name, task in TASKS.items():
+        celery.task(name=name)(_bound(task))
+    celery.conf.beat_schedule = {
+        "reaper": {
+            "task": queue.REAP,
+            "schedule": settings.reaper_seconds,
+            "options": {"expires": settings.reaper_seconds},
+        }
+    }
+    return celery
+
+
+app = build()

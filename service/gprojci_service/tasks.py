@@ -1,0 +1,18 @@
+"""The service's tasks by the names that messages call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gprojci_service import queue
+from gprojci_service.gate.tasks import decide
+from gprojci_service.github.tasks import report_to_github
+from gprojci_service.jobs.tasks import reap
+from gprojci_service.webhooks.tasks import process_delivery
+
+TASKS: dict[str, Callable[..., None]] = {
+    queue.PROCESS_DELIVERY: process_delivery,
+    queue.DECIDE: decide,
+    queue.REPORT_TO_GITHUB: report_to_github,
+    queue.REAP: reap,
+}

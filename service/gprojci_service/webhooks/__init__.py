@@ -1,0 +1,1 @@
+"""GitHub's webhooks: checked, stored once, processed as a task."""

@@ -1,0 +1,49 @@
+"""HTTP: where GitHub delivers its webhooks."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+
+from gprojci_service.errors import PayloadTooLarge
+from gprojci_service.webhooks import service
+from gprojci_service.webhooks.schemas import Accepted
+
+router = APIRouter(prefix="/webhooks", tags=["webhooks"])
+
+
+@router.post("/github", status_code=202)
+async def receive_github(request: Request) -> Accepted:
+    """Takes a webhook: 202 once it is stored, 401 for a wrong signature, 413 for a body over the limit."""
+    settings = request.app.state.settings
+    body = await read_limited(request, settings.max_webhook_bytes)
+    service.check_signature(body, request.headers.get("x-hub-signature-256"), settings)
+    return await run_in_threadpool(_store, request, body)
+
+
+def _store(request: Request, body: bytes) -> Accepted:
+    with request.app.state.database.session(writes=True) as session:
+        return service.receive(
+            session,
+            event=request.headers.get("x-github-event"),
+            delivery_id=request.headers.get("x-github-delivery"),
+            body=body,
+        )
+
+
+async def read_limited(request: Request, limit: int) -> bytes:
+    """The request's body.
+
+    Raises:
+        PayloadTooLarge: it is longer than `limit` bytes, declared or not.
+    """
+    declared = request.headers.get("content-length", "0")
+    body = bytearray()
+    if declared.isdigit() and int(declared) <= limit:
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                break
+        else:
+            return bytes(body)
+    raise PayloadTooLarge(f"the body is larger than {limit} bytes")

@@ -1,0 +1,1 @@
+"""Measuring hosts: the API through which they take work and stay alive."""

@@ -1,0 +1,22 @@
+"""Every query about workers and their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gprojci_service.models import LogChunk, Worker
+
+
+def by_name(session: Session, name: str) -> Worker | None:
+    return session.scalar(select(Worker).where(Worker.name == name).with_for_update())
+
+
+def all_workers(session: Session) -> Sequence[Worker]:
+    return session.scalars(select(Worker).order_by(Worker.name)).all()
+
+
+def log_chunk(session: Session, attempt_id: int, sequence: int) -> LogChunk | None:
+    return session.scalar(select(LogChunk).where(LogChunk.attempt_id == attempt_id, LogChunk.sequence == sequence))

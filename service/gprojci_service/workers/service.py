@@ -1,0 +1,149 @@
+"""Decisions about workers: greeting them, handing out work, hearing that an attempt is alive."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from gprojci_service.errors import WorkerNotFound
+from gprojci_service.jobs import repository as job_repository
+from gprojci_service.jobs import service as jobs
+from gprojci_service.models import Attempt, LogChunk, Project, PullRequest, Worker, now
+from gprojci_service.projects import service as projects
+from gprojci_service.settings import Settings
+from gprojci_service.workers import repository
+from gprojci_service.workers.schemas import (
+    Claim,
+    Claimed,
+    ClaimedAttempt,
+    ClaimedJob,
+    ClaimedProject,
+    ClaimedPullRequest,
+    Heartbeat,
+    HeartbeatAnswer,
+    Hello,
+    Log,
+    Resolved,
+    ResolvedCommit,
+    Welcome,
+)
+
+
+def greet(session: Session, settings: Settings, hello: Hello) -> Welcome:
+    """Notes that a worker has started; attempts that an earlier start of it held are lost, their jobs tried again."""
+    worker = repository.by_name(session, hello.name)
+    if worker is None:
+        worker = Worker(name=hello.name)
+        session.add(worker)
+    worker.hardware, worker.device, worker.device_name = hello.hardware, hello.device, hello.device_name
+    worker.boot_id, worker.environment, worker.last_seen_at = hello.boot_id, hello.environment, now()
+    session.flush()
+    for attempt in job_repository.running_of_worker(session, worker.id, hello.boot_id):
+        jobs.lose(session, settings, attempt, "lost_worker", f"worker {worker.name} was started anew")
+    return Welcome(
+        worker_id=worker.id, lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds
+    )
+
+
+def claim(session: Session, settings: Settings, request: Claim) -> Claimed | None:
+    """Hands out the next attempt, or None where nothing waits.
+
+    Raises:
+        WorkerNotFound: the worker has not said hello.
+    """
+    worker = repository.by_name(session, request.worker)
+    if worker is None:
+        raise WorkerNotFound(f"worker {request.worker!r} is unknown; POST /api/v1/worker/hello first")
+    worker.last_seen_at = now()
+    claimed = jobs.claim(session, settings, worker, request.claim_id, request.job_id)
+    if claimed is None:
+        return None
+    attempt, job = claimed
+    project = session.get_one(Project, job.project_id)
+    pull_request = session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
+    return Claimed(
+        attempt=ClaimedAttempt(
+            id=attempt.id,
+            number=attempt.number,
+            fencing_token=attempt.fencing_token,
+            lease_seconds=settings.lease_seconds,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            hard_limit_seconds=(attempt.deadline_at - attempt.started_at).total_seconds(),
+        ),
+        job=ClaimedJob(
+            id=job.id,
+            kind=job.kind,
+            head_sha=job.head_sha,
+            base_sha=job.base_sha,
+            pull_request=ClaimedPullRequest(
+                number=pull_request.number, base_ref=pull_request.base_ref, head_ref=pull_request.head_ref
+            )
+            if pull_request
+            else None,
+        ),
+        project=ClaimedProject(
+            name=project.name,
+            clone_url=project.clone_url,
+            clone_token=settings.github_token.get_secret_value() if project.private and settings.github_token else None,
+        ),
+    )
+
+
+def heartbeat(session: Session, settings: Settings, attempt_id: int, beat: Heartbeat) -> HeartbeatAnswer:
+    """Renews the lease; `cancel` says that the job was cancelled meanwhile.
+
+    Raises:
+        LeaseLost, AttemptNotFound: the attempt is no longer the caller's.
+    """
+    attempt = job_repository.attempt(session, attempt_id)
+    if attempt is not None and attempt.state == "cancelled" and attempt.fencing_token == beat.fencing_token:
+        return HeartbeatAnswer(cancel=True, lease_seconds=settings.lease_seconds)
+    attempt = jobs.held_attempt(session, attempt_id, beat.fencing_token)
+    moment = now()
+    attempt.heartbeat_at, attempt.lease_expires_at = moment, moment + timedelta(seconds=settings.lease_seconds)
+    attempt.step = beat.step
+    if beat.steps:
+        attempt.steps = [step.model_dump(mode="json") for step in beat.steps]
+    session.get_one(Worker, attempt.worker_id).last_seen_at = moment
+    if beat.resolved is not None:
+        _record_resolved(session, attempt, beat.resolved)
+    return HeartbeatAnswer(cancel=False, lease_seconds=settings.lease_seconds)
+
+
+def append_log(session: Session, attempt_id: int, log: Log) -> None:
+    """Stores some lines once.
+
+    Raises:
+        LeaseLost, AttemptNotFound: the attempt is no longer the caller's.
+    """
+    jobs.held_attempt(session, attempt_id, log.fencing_token)
+    if repository.log_chunk(session, attempt_id, log.sequence) is not None:
+        return
+    try:
+        with session.begin_nested():
+            session.add(LogChunk(attempt_id=attempt_id, sequence=log.sequence, text=log.text.replace("\x00", "�")))
+    except IntegrityError:
+        return  # the same chunk, sent twice at once
+
+
+def _record_resolved(session: Session, attempt: Attempt, resolved: Resolved) -> None:
+    job = jobs.get(session, attempt.job_id)
+    _record_commit(session, job.project_id, resolved.head)
+    if resolved.base is not None:
+        _record_commit(session, job.project_id, resolved.base)
+        job.merge_base_sha = resolved.base.sha
+
+
+def _record_commit(session: Session, project_id: int, commit: ResolvedCommit) -> None:
+    projects.record_commit(
+        session,
+        project_id,
+        commit.sha,
+        message=commit.message,
+        author_name=commit.author_name,
+        author_email=commit.author_email,
+        authored_at=commit.authored_at,
+        parents=commit.parents,
+    )

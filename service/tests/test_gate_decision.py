@@ -1,0 +1,138 @@
+"""The gate's decision: which value against which limit gives which verdict."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gprojci_service.gate.decision import decide, without_report
+from gprojci_suite.contract.manifest import GateSettings
+from gprojci_suite.contract.report import Report
+
+CEILING = {"dq_error_ceiling": 0.0035}
+
+
+def judge(report, limits, gated=("gproj",), **settings):
+    return decide(GateSettings(limits=limits, **settings), Report.from_json(report), gated)
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(0.002, "pass"), (0.0035, "pass"), (0.00351, "fail"), (43.9, "fail")])
+def test_error_ceiling(make_report, value, verdict):
+    assert judge(make_report(dq=value), CEILING).verdict == verdict
+
+
+def test_a_failure_names_tensor_input_head_value_and_limit(make_report):
+    decision = judge(make_report(dq=43.9), CEILING)
+    expected = "gproj: dQ error on late-keybias is 4,390% (median), limit 0.35%; worst head L1.b0.h0 4,390%"
+    assert decision.summary == expected
+    (finding,) = decision.findings
+    assert (finding.value, finding.limit, finding.slice, finding.case) == (43.9, 0.0035, "L1.b0.h0", "late-keybias")
+
+
+@pytest.mark.parametrize(
+    ("head", "base", "verdict"), [(0.002, 0.002, "pass"), (0.00211, 0.002, "fail"), (0.001, 0.002, "pass")]
+)
+def test_error_ratio_to_base(make_report, head, base, verdict):
+    assert judge(make_report(dq=head, base_dq=base), {"dq_error_ratio": 1.05}).verdict == verdict
+
+
+def test_a_ratio_without_a_base_does_not_decide(make_report):
+    decision = judge(make_report(base_dq=None), {"dq_error_ratio": 1.05, **CEILING})
+    assert decision.verdict == "pass"
+    assert [(finding.verdict, finding.required) for finding in decision.findings] == [
+        ("pass", True),
+        ("neutral", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [((0.97, 1.05), "pass"), ((1.11, 1.2), "fail"), ((1.05, 1.15), "neutral")],
+)
+def test_time_decides_by_the_whole_interval(make_report, interval, verdict):
+    assert judge(make_report(time=interval), {"kernel_time_increase": 0.1}).verdict == verdict
+
+
+def test_time_that_was_not_measured_is_neutral(make_report):
+    assert judge(make_report(time=None), {"kernel_time_increase": 0.1}).verdict == "neutral"
+
+
+def test_non_finite_output_fails_even_without_a_limit(make_report):
+    report = make_report()
+    report["accuracy"]["summary"][0] |= {"nonfinite": 3, "median": "NaN", "worst": "NaN"}
+    decision = judge(report, {})
+    assert decision.verdict == "fail"
+    assert "3 elements of dQ" in decision.summary
+
+
+def test_slices_that_all_vanish_cannot_be_told(make_report):
+    report = make_report()
+    report["accuracy"]["summary"][0] |= {"median": "NaN", "worst": "NaN", "worst_slice": "", "vanishing": 1}
+    assert judge(report, CEILING).verdict == "neutral"
+
+
+@pytest.mark.parametrize(
+    "status", ["wrong_result", "runtime_error", "timeout", "out_of_memory", "unsupported", "build_error"]
+)
+def test_a_backend_that_failed_fails_the_gate(make_report, status):
+    report = make_report(accuracy=None, throughput=None)
+    report["backends"][0] |= {"status": status, "detail": "segmentation fault"}
+    decision = judge(report, CEILING)
+    assert decision.verdict == "fail"
+    assert "segmentation fault" in decision.summary
+
+
+def test_a_backend_that_the_policy_gates_cannot_be_dropped(make_report):
+    decision = judge(make_report(), CEILING, gated=("gproj", "zerosum"))
+    assert (decision.verdict, decision.summary) == ("fail", "zerosum is not in the head's manifest")
+
+
+def test_an_input_that_the_policy_gates_cannot_be_dropped(make_report):
+    assert judge(make_report(), CEILING, inputs=("late-keybias", "early-rope")).verdict == "fail"
+
+
+def test_informative_limits_do_not_decide(make_report):
+    decision = judge(make_report(dq=1.0), CEILING, informative=("dq_error_ceiling",))
+    assert decision.verdict == "neutral"
+    assert decision.summary == "nothing is gated: the base's manifest sets no limits"
+
+
+def test_step_limits_are_not_silently_passed(make_report):
+    assert judge(make_report(), {"step_overhead_ceiling": 0.02, **CEILING}).verdict == "neutral"
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [("build_error", "fail"), ("timeout", "fail"), ("lost_worker", "error"), ("checkout_error", "error")],
+)
+def test_without_a_report(kind, verdict):
+    assert without_report(kind, "why\nmore").verdict == verdict
+
+
+@given(st.floats(0, 1e6), st.floats(1e-6, 1e3))
+def test_a_verdict_follows_the_order_of_value_and_limit(value, limit):
+    report = _plain(value)
+    decision = decide(GateSettings(limits={"dq_error_ceiling": limit}), report, ("gproj",))
+    assert (decision.verdict == "pass") == (value <= limit)
+    assert len(decision.summary) <= 140
+
+
+def _plain(value: float) -> Report:
+    from gprojci_suite.contract.report import Accuracy, AccuracySummary, Backend
+
+    line = AccuracySummary("gproj", "head", "late-keybias", "dq", value, value, "L1.b0.h0", 1, 0, 0)
+    report = object.__new__(Report)
+    fields = {
+        "backends": (Backend("gproj", "head", "subject", "ok", None),),
+        "inputs": (_Input(),),
+        "accuracy": Accuracy((), (line,)),
+        "throughput": None,
+    }
+    for name, content in fields.items():
+        object.__setattr__(report, name, content)
+    return report
+
+
+class _Input:
+    input = "late-keybias"

@@ -1,0 +1,147 @@
+"""From a report to the stored verdict, its samples, its regression and what GitHub is told."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import select
+
+from gprojci_service.gate.tasks import decide
+from gprojci_service.models import GithubReport, InputSet, Regression, Sample, Series, Verdict
+
+MANIFEST = """
+[backends.gproj]
+entry = "gproj:attention"
+[gate]
+dq_error_ceiling = {ceiling}
+"""
+LOOSE, STRICT = MANIFEST.format(ceiling=100), MANIFEST.format(ceiling=0.0035)
+
+
+@pytest.fixture
+def measured(service, push_payload, make_report):
+    """Takes a push through to its verdict."""
+
+    def run(sha="a" * 40, manifests=None, **report):
+        service.deliver("push", push_payload(sha))
+        service.work_off()
+        service.hello()
+        claimed = service.claim().json()
+        attempt = claimed["attempt"]
+        resolved = {"head": commit(sha), "base": commit("b" * 40)}
+        service.worker(f"/attempts/{attempt['id']}/heartbeat", {"fencing_token": 1, "resolved": resolved})
+        body = {
+            "fencing_token": 1,
+            "status": "measured",
+            "report": make_report(**report),
+            "manifests": manifests or {"head": STRICT, "base": STRICT},
+        }
+        assert service.worker(f"/attempts/{attempt['id']}/report", body).json()["accepted"]
+        service.work_off()
+        return service.job(claimed["job"]["id"])
+
+    return run
+
+
+def commit(sha):
+    return {
+        "sha": sha,
+        "message": f"commit {sha[:4]}",
+        "author_name": "Ada",
+        "author_email": "a@example.com",
+        "authored_at": "2026-01-02T03:04:05Z",
+        "parents": [],
+    }
+
+
+def rows(service, query):
+    with service.context.database.session(writes=False) as session:
+        return session.execute(query).all()
+
+
+def test_the_policy_is_the_base_commits(service, measured):
+    job = measured(dq=43.9, manifests={"head": LOOSE, "base": STRICT})
+    assert job["verdict"]["verdict"] == "fail"
+    assert job["verdict"]["policy"]["read_from"] == "base"
+
+
+def test_a_base_without_manifest_leaves_the_heads_policy(service, measured):
+    job = measured(manifests={"head": STRICT, "base": None})
+    assert (job["verdict"]["verdict"], job["verdict"]["policy"]["read_from"]) == ("pass", "head")
+
+
+def test_a_base_with_a_broken_manifest_says_so(service, measured):
+    job = measured(manifests={"head": STRICT, "base": "[gate]\nnonsense = 1\n"})
+    assert job["verdict"]["verdict"] == "fail"
+    assert "line 2" in job["verdict"]["summary"]
+
+
+def test_samples_belong_to_their_commits(service, measured):
+    measured(dq=0.002, base_dq=0.003)
+    found = rows(
+        service,
+        select(Series.metric, Series.case, Sample.revision, Sample.value)
+        .join(Sample, Sample.series_id == Series.id)
+        .where(Series.metric == "dq_error")
+        .order_by(Sample.revision),
+    )
+    assert found == [("dq_error", "late-keybias", "base", 0.003), ("dq_error", "late-keybias", "head", 0.002)]
+
+
+def test_the_input_set_is_kept(service, measured):
+    measured()
+    assert rows(service, select(InputSet.name)) == [("late-keybias",)]
+
+
+def test_a_decision_is_made_once(service, measured):
+    job = measured()
+    decide(service.context, job["id"])
+    assert len(rows(service, select(Verdict.id))) == 1
+    assert len(rows(service, select(Sample.id).join(Series).where(Series.metric == "dq_error"))) == 2
+
+
+def test_one_step_gives_one_regression_which_its_repair_closes(service, measured):
+    measured("1" * 40, dq=43.9)
+    measured("2" * 40, dq=43.8)
+    (regression,) = rows(service, select(Regression.state, Regression.value, Regression.limit))
+    assert regression == ("new", 43.9, 0.0035)
+    measured("3" * 40)
+    assert rows(service, select(Regression.state, Regression.fixed_by_sha)) == [("fixed", "3" * 40)]
+
+
+def test_a_regression_is_ignored_only_with_a_reason(service, measured):
+    measured(dq=43.9)
+    (regression,) = service.client.get("/api/v1/regressions").json()
+    path = f"/api/v1/regressions/{regression['id']}/triage"
+    refused = service.client.post(path, json={"state": "ignored"}, headers=service.write_headers)
+    assert (refused.status_code, refused.json()["error"]) == (422, "ReasonMissing")
+    done = service.client.post(path, json={"state": "ignored", "reason": "known"}, headers=service.write_headers)
+    assert (done.json()["state"], done.json()["reason"]) == ("ignored", "known")
+
+
+def test_github_is_told_and_without_credentials_it_is_recorded(service, measured):
+    job = measured(dq=43.9)
+    told = rows(
+        service,
+        select(GithubReport.kind, GithubReport.phase, GithubReport.state, GithubReport.payload).order_by(
+            GithubReport.id
+        ),
+    )
+    assert [(kind, phase, state) for kind, phase, state, _ in told] == [
+        ("commit_status", "created", "recorded"),
+        ("commit_status", "decided", "recorded"),
+        ("check_run", "decided", "recorded"),
+    ]
+    pending, status, check = (payload for *_, payload in told)
+    assert (pending["state"], status["state"], check["conclusion"]) == ("pending", "failure", "failure")
+    assert status["description"] == job["verdict"]["summary"]
+    assert len(status["description"]) <= 140
+    assert check["head_sha"] == job["head_sha"]
+    assert "| ❌ |" in check["output"]["summary"]
+
+
+def test_reports_are_given_as_json_and_csv(service, measured, make_report):
+    job = measured()
+    assert service.client.get(f"/api/v1/jobs/{job['id']}/report").json() == make_report()
+    table = service.client.get(f"/api/v1/jobs/{job['id']}/slices.csv").text.splitlines()
+    assert table[0].startswith("backend,revision,input,slice")
+    assert len(table) == 3

@@ -1,0 +1,279 @@
+"""The pages through the real application, over a SQLite database seeded with decided jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from gprojci_service.app import create_app
+from gprojci_service.models import GithubReport
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_pages_seed import NASTY, Seed, addresses, settings_for
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """An instance on its first day."""
+    app = create_app(settings_for(tmp_path_factory.mktemp("empty")))
+    app.state.database.migrate()
+    with TestClient(app) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, dict[str, int]]]:
+    """An instance with a project's life in it, and job numbers by name."""
+    settings = settings_for(tmp_path_factory.mktemp("pages"))
+    app: FastAPI = create_app(settings)
+    app.state.database.migrate()
+    with app.state.database.session(writes=True) as session:
+        jobs = Seed(session, settings).everything()
+        session.info.clear()  # the messages of a real instance; no broker is here
+    with TestClient(app) as client:
+        yield client, jobs
+
+
+class Outline(HTMLParser):
+    """What a reader of the page's structure sees: landmarks, tables, scripts, duplicate ids."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def having(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def figures(text: str) -> list[dict[str, Any]]:
+    """The plotly figures embedded in a page."""
+    return [
+        json.loads(block) for block in re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
+    ]
+
+
+def test_every_page_is_sound(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    for address in addresses(jobs):
+        answer = client.get(address)
+        assert answer.status_code == 200, address
+        outline = Outline(answer.text)
+        assert len(outline.having("main")) == 1, address
+        assert len(outline.having("h1")) == 1, address
+        assert [link for link in outline.having("a") if link.get("aria-current")], address
+        assert len(outline.having("table")) == len(outline.having("caption")), address
+        ids = [attributes["id"] for _, attributes in outline.tags if attributes.get("id")]
+        assert len(ids) == len(set(ids)), address
+        for _, attributes in outline.tags:
+            assert not [name for name in attributes if name == "style" or name.startswith("on")], address
+        for script in outline.having("script"):
+            assert script.get("type") == "application/json" or str(script.get("src")).startswith("/static/"), address
+        for link in [*outline.having("link"), *outline.having("img")]:
+            assert str(link.get("href") or link.get("src")).startswith("/static/"), address
+
+
+def test_pages_carry_a_strict_policy(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, _ = lived_in
+    policy = client.get("/").headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "unsafe-inline" not in policy
+    assert "unsafe-eval" not in policy
+    assert "http" not in policy
+
+
+def test_what_users_write_is_escaped(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    for address in addresses(jobs):
+        text = client.get(address).text
+        assert NASTY not in text, address
+        assert "<b>Bold" not in text, address
+    assert "&lt;script&gt;alert" in client.get("/").text
+    for figure in figures(client.get("/projects/gproj-ci/gproj/history").text):
+        assert NASTY not in json.dumps(figure)
+
+
+def test_the_failing_job_names_tensor_input_head_value_and_limit(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    text = client.get(f"/jobs/{jobs['broken']}").text
+    assert "The gate fails" in text
+    for word in ("dQ error", "late-keybias", "L1.b0.h0", "33.2%", "0.35%", "4,480%"):
+        assert word in text, word
+    assert "gprojci-suite bench --inputs" in text
+    assert 'data-copy="repro-command"' in text
+    assert "needs an NVIDIA GPU of compute capability 9.0" in text
+    assert f"/api/v1/jobs/{jobs['broken']}/slices.csv" in text
+    assert "fetching the commit" in text
+    assert "\x1b" not in text
+    assert "[32m" not in text
+    assert "/projects/gproj-ci/gproj/compare?base=5e6f5e6f5e6f&amp;head=6f706f706f70" in text
+
+
+def test_the_reader_reaches_the_cause_in_two_clicks(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    overview = client.get("/").text
+    assert "gproj: dQ error on late-keybias is" in overview
+    assert f'href="/jobs/{jobs["broken"]}"' in overview
+    assert 'id="repro-command"' in client.get(f"/jobs/{jobs['broken']}").text
+
+
+def test_a_job_says_what_was_told_to_github(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    app = create_app(settings)
+    app.state.database.migrate()
+    with app.state.database.session(writes=True) as session:
+        seed = Seed(session, settings)
+        job = seed.job(
+            seed.commit("1a2b", "First", 0),
+            None,
+            0.1,
+            state="finished",
+            failure_kind="lost_worker",
+            detail="three workers were lost",
+        )
+        seed.add(
+            GithubReport(
+                job_id=job.id,
+                kind="commit_status",
+                phase="decided",
+                method="POST",
+                path="/repos/x",
+                state="recorded",
+                payload={"description": "nothing is gated"},
+                detail="no credentials",
+            )
+        )
+        number = job.id
+        session.info.clear()
+    with TestClient(app) as client:
+        text = client.get(f"/jobs/{number}").text
+    assert "Recorded, not sent: no GitHub credentials are set." in text
+    assert "nothing is gated" in text
+    assert "three workers were lost" in text
+
+
+def test_a_running_job_moves_until_it_has_ended(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    page = client.get(f"/jobs/{jobs['running']}").text
+    assert 'hx-trigger="every 2s"' in page
+    assert "vendor/htmx.min.js" in page
+    fragment = client.get(f"/jobs/{jobs['running']}/live")
+    assert "<html" not in fragment.text
+    assert 'hx-get="/jobs/' in fragment.text
+    assert "hx-refresh" not in fragment.headers
+    assert "measuring late-keybias: 12 of 40" in fragment.text
+    assert "to come" in fragment.text
+    ended = client.get(f"/jobs/{jobs['broken']}/live")
+    assert ended.headers["hx-refresh"] == "true"
+    assert "hx-get" not in ended.text
+    assert "htmx" not in client.get(f"/jobs/{jobs['broken']}").text.replace("htmx-config", "")
+
+
+def test_compare_puts_what_matters_first(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, _ = lived_in
+    text = client.get("/projects/gproj-ci/gproj/compare?base=5e6f&head=6f70").text
+    body = text[text.index('id="what-changed"') :]
+    assert body.index("worse") < body.index("same</span>")
+    assert "Both commits were measured interleaved in one session" in text
+    assert "21,333×" in text
+    apart = client.get("/projects/gproj-ci/gproj/compare?base=1a2b&head=7081").text
+    assert "measured in different sessions" in apart
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("base=zz&head=6f70", "hexadecimal"),
+        ("base=ffff&head=6f70", "No commit known"),
+        ("base=92a3&head=6f70", "no result"),
+    ],
+)
+def test_compare_explains_what_is_wrong(lived_in: tuple[TestClient, dict[str, int]], query: str, words: str) -> None:
+    client, _ = lived_in
+    answer = client.get(f"/projects/gproj-ci/gproj/compare?{query}")
+    assert answer.status_code == 404
+    assert words in answer.text
+
+
+def test_the_address_holds_the_choices(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    text = client.get(
+        "/projects/gproj-ci/gproj/history?metric=dk_error&input=synthetic:offset&backend=gproj&backend=fp32"
+    ).text
+    assert '<option value="dk_error" selected>' in text
+    assert '<option value="synthetic:offset" selected>' in text
+    names = {trace["name"] for trace in figures(text)[0]["data"]}
+    assert names == {"gproj", "fp32"}
+    page = client.get(f"/jobs/{jobs['broken']}?input=early-rope&tensor=o").text
+    assert "O on early-rope" in page
+
+
+def test_a_worst_value_in_a_pull_request_is_marked_in_the_history(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    traces = figures(client.get("/projects/gproj-ci/gproj/history?input=late-keybias").text)[0]["data"]
+    gproj = next(trace for trace in traces if trace["name"] == "gproj")
+    failed = [url for url, symbol in zip(gproj["customdata"], gproj["marker"]["symbol"], strict=True) if symbol == "x"]
+    assert failed == [f"/jobs/{jobs['broken']}"]
+
+
+def test_unknown_things_are_pages_too(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, _ = lived_in
+    for address, status in (
+        ("/jobs/999999", 404),
+        ("/projects/no/body", 404),
+        ("/jobs/x", 422),
+        ("/jobs?before=0", 422),
+    ):
+        answer = client.get(address)
+        assert answer.status_code == status, address
+        assert answer.headers["content-type"].startswith("text/html"), address
+    assert client.get("/jobs/99999999999999999999").status_code in (404, 422)
+
+
+def test_an_empty_instance_offers_three_steps(empty: TestClient) -> None:
+    text = empty.get("/").text
+    assert text.count("<li><h2>") == 3
+    assert "/webhooks/github" in text
+    assert "gprojci.toml" in text
+    for address in ("/jobs", "/inputs", "/workers"):
+        assert empty.get(address).status_code == 200
+
+
+def test_static_files_are_kept_for_ever_under_their_hash(
+    empty: TestClient, lived_in: tuple[TestClient, dict[str, int]]
+) -> None:
+    text = lived_in[0].get("/").text
+    plotly = re.search(r'src="(/static/plotly-[0-9a-f]+\.js)"', text)
+    assert plotly is not None
+    answer = empty.get(plotly[1])
+    assert answer.status_code == 200
+    assert "immutable" in answer.headers["cache-control"]
+    assert answer.headers["content-encoding"] == "gzip"
+    assert empty.get("/static/plotly-000000000000.js").status_code == 404
+    sheet = re.search(r'href="(/static/site\.css\?v=[0-9a-f]+)"', text)
+    assert sheet is not None
+    assert "immutable" in empty.get(sheet[1]).headers["cache-control"]
+    for bad in ("/static/../endpoints.py", "/static/%2e%2e/endpoints.py", "/static/nothing.css"):
+        assert empty.get(bad).status_code == 404
+
+
+def test_private_instances_keep_their_pages(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path).model_copy(update={"public_read": False})
+    app = create_app(settings)
+    app.state.database.migrate()
+    with TestClient(app) as client:
+        assert client.get("/").status_code == 401
+        assert client.get("/static/site.css").status_code == 200
