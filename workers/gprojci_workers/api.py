@@ -1,0 +1,111 @@
+"""Client of the worker API: every call is idempotent and is repeated until the service has answered it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from typing import Any
+
+import httpx
+
+from gprojci_workers.failure import AttemptCancelled
+from gprojci_workers.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+class ServiceRefused(Exception):
+    """The service answered with an error that no repetition will change."""
+
+    def __init__(self, status: int, error: str, detail: str) -> None:
+        super().__init__(f"HTTP {status} {error}: {detail}")
+        self.status = status
+        self.error = error
+
+
+class ServiceUnreachable(Exception):
+    """The service did not answer for as long as was waited."""
+
+
+class Api:
+    """Speaks to the service with the worker's token."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._worker = settings.worker_name
+        self._client = httpx.Client(
+            base_url=settings.service_url.rstrip("/") + "/api/v1/worker",
+            headers={"Authorization": f"Bearer {settings.worker_token.get_secret_value()}"},
+            timeout=httpx.Timeout(60, connect=5),
+        )
+
+    def hello(self, settings: Settings, *, patience: float) -> dict[str, Any]:
+        """Says that this worker has started."""
+        return self._post(
+            "/hello",
+            {
+                "name": settings.worker_name,
+                "hardware": settings.hardware,
+                "device": settings.device,
+                "device_name": settings.device_name,
+                "boot_id": settings.boot_id,
+                "environment": {"ruler_python": str(settings.ruler_python), "memory_bytes": settings.memory_bytes},
+            },
+            patience=patience,
+        )
+
+    def claim(self, job_id: int | None) -> dict[str, Any] | None:
+        """Takes an attempt, or None where nothing waits."""
+        answer = self._post(
+            "/claim", {"worker": self._worker, "claim_id": uuid.uuid4().hex, "job_id": job_id}, patience=60
+        )
+        return answer or None
+
+    def heartbeat(self, attempt_id: int, body: dict[str, Any]) -> bool:
+        """Renews the lease; True means that the attempt is to be given up. One try: the next beat is the repetition."""
+        try:
+            answer = self._post(f"/attempts/{attempt_id}/heartbeat", body, patience=0)
+        except ServiceUnreachable as error:
+            logger.warning("heartbeat of attempt %d: %s", attempt_id, error)
+            return False
+        except AttemptCancelled:
+            return True
+        return bool(answer["cancel"])
+
+    def log(self, attempt_id: int, body: dict[str, Any]) -> None:
+        """Sends some lines; raises ServiceUnreachable at once so that they are kept and sent with the next ones."""
+        self._post(f"/attempts/{attempt_id}/log", body, patience=0)
+
+    def report(self, attempt_id: int, body: dict[str, Any], *, patience: float) -> dict[str, Any]:
+        """Sends the terminal message until it is acknowledged."""
+        return self._post(f"/attempts/{attempt_id}/report", body, patience=patience)
+
+    def _post(self, path: str, body: dict[str, Any], *, patience: float) -> dict[str, Any]:
+        give_up, wait = time.monotonic() + patience, 0.5
+        while True:
+            try:
+                response = self._client.post(path, json=body)
+                if response.is_success:
+                    return response.json() if response.content else {}
+                if response.status_code < 500 and response.status_code not in (408, 429):
+                    raise self._refusal(response)
+                problem = f"HTTP {response.status_code}: {response.text[:200]}"
+            except httpx.HTTPError as error:
+                problem = f"{type(error).__name__}: {error}"
+            if time.monotonic() + wait > give_up:
+                raise ServiceUnreachable(f"{path}: {problem}")
+            logger.warning("%s: %s; again in %.1f s", path, problem, wait)
+            time.sleep(wait * random.uniform(0.7, 1.3))  # noqa: S311
+            wait = min(wait * 2, 30)
+
+    @staticmethod
+    def _refusal(response: httpx.Response) -> Exception:
+        try:
+            body = response.json()
+        except ValueError:
+            body = {}
+        error, detail = str(body.get("error", "")), str(body.get("detail", response.text[:200]))
+        if error == "LeaseLost":
+            return AttemptCancelled(detail)
+        return ServiceRefused(response.status_code, error, detail)

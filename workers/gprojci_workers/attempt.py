@@ -1,0 +1,209 @@
+"""One attempt, as its five steps: claim, fetch, build, run, report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from gprojci_suite.contract.manifest import Manifest
+from gprojci_suite.contract.vocabulary import Device, SubjectRevision
+from gprojci_workers import build, plan, sandbox
+from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
+from gprojci_workers.build import BuildFailed, Built
+from gprojci_workers.checkout import Commit, Repository
+from gprojci_workers.failure import AttemptCancelled, AttemptFailed
+from gprojci_workers.lifeline import Lifeline
+from gprojci_workers.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+REPORT_PATIENCE = 1800.0
+
+
+def measure(settings: Settings, api: Api, job_id: int | None) -> None:
+    """Does one attempt from claim to report; does nothing where no work waits."""
+    claimed = api.claim(job_id)
+    if claimed is None:
+        logger.info("nothing waits for %s", settings.hardware)
+        return
+    scratch = settings.cache_dir / "attempts" / f"{settings.worker_name}-{claimed['attempt']['id']}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        with Lifeline(api, claimed["attempt"]) as lifeline:
+            try:
+                outcome = Attempt(settings, claimed, lifeline, scratch).perform()
+                report(api, claimed, lifeline, outcome)
+            except AttemptCancelled as cancelled:
+                logger.info("attempt %d ends: %s", claimed["attempt"]["id"], cancelled)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def report(api: Api, claimed: dict[str, Any], lifeline: Lifeline, outcome: dict[str, Any]) -> None:
+    """Sends the outcome until it is acknowledged; one that the service finds malformed is reported as a failure."""
+    attempt_id = claimed["attempt"]["id"]
+    lifeline.flush()
+    body = {"fencing_token": lifeline.fencing_token, "steps": lifeline.steps, **outcome}
+    try:
+        answer = api.report(attempt_id, body, patience=REPORT_PATIENCE)
+    except ServiceRefused as refused:
+        logger.error("the report of attempt %d is refused: %s", attempt_id, refused)
+        body |= {"status": "runtime_error", "detail": f"the service refused the report: {refused}", "report": None}
+        answer = api.report(attempt_id, body, patience=REPORT_PATIENCE)
+    except ServiceUnreachable as error:
+        raise AttemptCancelled(f"the report could not be delivered: {error}") from error
+    logger.info(
+        "attempt %d: %s: %s", attempt_id, "accepted" if answer["accepted"] else "not accepted", answer["reason"]
+    )
+
+
+class Attempt:
+    """What an attempt knows while its steps are done."""
+
+    def __init__(self, settings: Settings, claimed: dict[str, Any], lifeline: Lifeline, scratch: Path) -> None:
+        self.settings = settings
+        self.device = cast(Device, settings.device)
+        self.job = claimed["job"]
+        self.lifeline = lifeline
+        self.scratch = scratch
+        self.deadline = time.monotonic() + float(claimed["attempt"]["hard_limit_seconds"])
+        project = claimed["project"]
+        self.repository = Repository(settings.cache_dir, project["clone_url"], project["clone_token"])
+        self.builds: list[dict[str, Any]] = []
+        self.manifests: dict[str, str | None] = {"head": None, "base": None}
+
+    def perform(self) -> dict[str, Any]:
+        """Fetches, builds and runs; returns the body of the report, for a failure as for a measurement.
+
+        Raises:
+            AttemptCancelled: the service no longer wants it.
+        """
+        outcome: dict[str, Any]
+        try:
+            with self.lifeline.step("fetch"):
+                head, base = self.fetch()
+            with self.lifeline.step("build"):
+                manifests, built = self.build(head, base)
+            with self.lifeline.step("run"):
+                outcome = {"status": "measured", "report": self.run(head, base, manifests, built)}
+        except AttemptFailed as failure:
+            self.lifeline.log(f"{failure}\n")
+            outcome = {"status": failure.kind, "detail": failure.detail[:20_000], "report": None}
+        except OSError as error:  # a full disk, a missing tool: this host's fault, another try may do
+            logger.exception("attempt of job %d", self.job["id"])
+            outcome = {"status": "lost_worker", "detail": f"{type(error).__name__}: {error}", "report": None}
+        return {**outcome, "builds": self.builds, "manifests": self.manifests}
+
+    def fetch(self) -> tuple[Commit, Commit | None]:
+        """Brings the commits here and finds what the head is measured against."""
+        pull_request = self.job["pull_request"]
+        self.repository.fetch(
+            self.job["head_sha"], self.job["base_sha"], pull_request["number"] if pull_request else None
+        )
+        head, base = self.repository.resolve(self.job["head_sha"], self.job["base_sha"])
+        self.manifests = {
+            "head": self.repository.manifest(head.sha),
+            "base": self.repository.manifest(base.sha) if base else None,
+        }
+        self.lifeline.resolved({"head": head.to_json(), "base": base.to_json() if base else None})
+        self.lifeline.log(f"head {head.sha} {head.message.splitlines()[0] if head.message else ''}\n")
+        self.lifeline.log(
+            f"base {base.sha} {base.message.splitlines()[0] if base.message else ''}\n"
+            if base
+            else "base: none, this is the first commit\n"
+        )
+        return head, base
+
+    def build(
+        self, head: Commit, base: Commit | None
+    ) -> tuple[dict[SubjectRevision, Manifest], dict[SubjectRevision, Built]]:
+        """Builds the head and, where it can be built, the base; a base that cannot is left out and named in the log."""
+        device = self.device
+        manifests: dict[SubjectRevision, Manifest] = {
+            "head": plan.read_manifest(self.manifests["head"], revision="head", sha=head.sha, device=device)
+        }
+        built: dict[SubjectRevision, Built] = {"head": self._build_one("head", head, manifests["head"])}
+        if base is not None and self.manifests["base"] is not None:
+            with contextlib.suppress(AttemptFailed):
+                manifests["base"] = plan.read_manifest(
+                    self.manifests["base"], revision="base", sha=base.sha, device=device
+                )
+                built["base"] = self._build_one("base", base, manifests["base"])
+        if base is not None and "base" not in built:
+            self.lifeline.log("the base could not be built: the head is measured without it\n")
+        return manifests, built
+
+    def _build_one(self, revision: str, commit: Commit, manifest: Manifest) -> Built:
+        try:
+            built = build.build(
+                self.settings,
+                self.repository,
+                revision=revision,
+                sha=commit.sha,
+                recipe=manifest.build,
+                scratch=self.scratch,
+                on_output=self.lifeline.log,
+                should_stop=self.lifeline.should_stop,
+            )
+        except BuildFailed as failure:
+            self.builds.append(failure.build)
+            raise
+        self.builds.append(built.to_json())
+        return built
+
+    def run(
+        self,
+        head: Commit,
+        base: Commit | None,
+        manifests: dict[SubjectRevision, Manifest],
+        built: dict[SubjectRevision, Built],
+    ) -> dict[str, Any]:
+        """Has the ruler measure everything in one session and returns its report."""
+        left = self.deadline - time.monotonic()
+        commits: dict[SubjectRevision, str] = {"head": head.sha, **({"base": base.sha} if base else {})}
+        spec = plan.make_spec(
+            manifests["head"],
+            manifests.get("base"),
+            built,
+            commits,
+            device=self.device,
+            input_directory=self.settings.input_dir,
+            seconds=left,
+        )
+        spec_file, report_file, home = self.scratch / "spec.json", self.scratch / "report.json", self.scratch / "home"
+        home.mkdir()
+        spec_file.write_text(spec.dumps())
+        result = sandbox.run(
+            [str(self.settings.ruler_python), "-P", "-m", "gprojci_suite", "run", str(spec_file), str(report_file)],
+            directory=home,
+            network=False,
+            on_output=self.lifeline.log,
+            should_stop=self.lifeline.should_stop,
+            limits=sandbox.Limits(left, self.settings.memory_bytes, self.settings.output_bytes),
+        )
+        if result.outcome == "stopped":
+            raise AttemptCancelled("the job was cancelled while it was measured")
+        if result.outcome in ("timeout", "out_of_memory"):
+            raise AttemptFailed(
+                result.outcome, f"the suite was killed: {result.outcome.replace('_', ' ')}\n{result.tail}"
+            )
+        if result.outcome == "output_limit":
+            raise AttemptFailed("runtime_error", f"the suite printed more than {self.settings.output_bytes} bytes")
+        if not report_file.exists():
+            raise AttemptFailed(
+                "runtime_error",
+                f"the suite ended with exit code {result.returncode}: {_last_line(result.tail)}\n{result.tail}",
+            )
+        report: dict[str, Any] = json.loads(report_file.read_text())
+        return report
+
+
+def _last_line(tail: str) -> str:
+    lines = [line for line in tail.splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"

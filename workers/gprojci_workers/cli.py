@@ -1,0 +1,61 @@
+"""Command `gprojci-worker`: says hello to the service, then listens for work."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+
+import click
+
+from gprojci_workers import __version__
+from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
+from gprojci_workers.settings import ConfigurationError, load_settings
+
+HELLO_PATIENCE = 600.0
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+@click.option(
+    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
+)
+@click.option("--describe", is_flag=True, help="Print the device and hardware class as JSON, and end.")
+def main(log_level: str, describe: bool) -> None:
+    """Measures jobs on this host until it is stopped.
+
+    Settings are read from GPROJCI_… variables; GPROJCI_SERVICE_URL, GPROJCI_WORKER_TOKEN and GPROJCI_BROKER_URL are
+    needed. Exit code 2: a setting is wrong; 3: the service does not answer or refuses the token.
+    """
+    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        settings = load_settings()
+    except ConfigurationError as error:
+        click.echo(f"gprojci-worker: {error}", err=True)
+        sys.exit(2)
+    if describe:
+        facts = {"device": settings.device, "device_name": settings.device_name, "hardware": settings.hardware}
+        click.echo(json.dumps(facts))
+        return
+    os.environ["GPROJCI_BOOT_ID"] = settings.boot_id  # the pool processes are the same start of the same worker
+    try:
+        Api(settings).hello(settings, patience=HELLO_PATIENCE)
+    except (ServiceRefused, ServiceUnreachable) as error:
+        click.echo(f"gprojci-worker: {settings.service_url}: {error}", err=True)
+        sys.exit(3)
+    click.echo(f"{settings.worker_name}: measuring for {settings.hardware} on {settings.device_name}")
+    from gprojci_workers.worker import app  # builds itself from the settings, which are known to be right only now
+
+    app.worker_main(
+        [
+            "worker",
+            "--loglevel",
+            log_level,
+            "--hostname",
+            f"{settings.worker_name}@%h",
+            "--without-gossip",
+            "--without-mingle",
+        ]
+    )

@@ -1,0 +1,105 @@
+"""What is to be measured: the manifests of both commits made into a spec for the ruler.
+
+Inputs, shapes and peers are those of the base's manifest with the head's added, so that a commit cannot drop the input
+that it fails on; how it is built and which backends it offers is the head's own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gprojci_suite.contract import ManifestError, RunSpec
+from gprojci_suite.contract import manifest as manifest_format
+from gprojci_suite.contract.manifest import Manifest
+from gprojci_suite.contract.spec import LimitsSpec, SubjectSpec, ThroughputSpec
+from gprojci_suite.contract.vocabulary import Device, SubjectRevision, Suite
+from gprojci_workers.build import Built
+from gprojci_workers.checkout import MANIFEST
+from gprojci_workers.failure import AttemptFailed
+
+SEED = 0
+
+
+def read_manifest(text: str | None, *, revision: str, sha: str, device: Device) -> Manifest:
+    """Parses a commit's manifest.
+
+    Raises:
+        AttemptFailed: `build_error` naming the line, or saying that there is no manifest.
+    """
+    if text is None:
+        raise AttemptFailed(
+            "build_error",
+            f"{revision} {sha[:10]} has no {MANIFEST}; the README's 'Use it on your own repository' says how",
+        )
+    try:
+        return manifest_format.parse(text, device=device)
+    except ManifestError as error:
+        raise AttemptFailed("build_error", f"{MANIFEST} of {revision} {sha[:10]}: {error}") from error
+
+
+def make_spec(
+    head: Manifest,
+    base: Manifest | None,
+    builds: dict[SubjectRevision, Built],
+    commits: dict[SubjectRevision, str],
+    *,
+    device: Device,
+    input_directory: Path | None,
+    seconds: float,
+) -> RunSpec:
+    """The spec of one session.
+
+    Args:
+        builds, commits: by revision, `head` and (where there is one) `base`.
+        seconds: what is left of the attempt's hard limit.
+    """
+    policy = base or head
+    manifests: tuple[tuple[SubjectRevision, Manifest | None], ...] = (("head", head), ("base", base))
+    subjects = [
+        SubjectSpec(
+            backend=name,
+            revision=revision,
+            entry=backend.entry,
+            python=str(builds[revision].python),
+            site=str(builds[revision].site),
+            commit=commits[revision],
+            build_key=builds[revision].key,
+        )
+        for revision, manifest in manifests
+        if manifest is not None and revision in builds
+        for name, backend in manifest.backends.items()
+    ]
+    timing = policy.throughput
+    shapes = _union(timing.shapes, head.throughput.shapes)
+    inputs = _union(policy.accuracy.inputs, head.accuracy.inputs)
+    wanted: tuple[tuple[Suite, list[str]], ...] = (("accuracy", inputs), ("throughput", shapes))
+    suites = [suite for suite, cases in wanted if cases]
+    if not suites:
+        raise AttemptFailed(
+            "build_error", f"{MANIFEST} names neither [accuracy] inputs nor [throughput] shapes: nothing to measure"
+        )
+    peers = _union(policy.accuracy.peers, timing.peers, head.accuracy.peers, head.throughput.peers)
+    limits = policy.gate.limits
+    margin = min(
+        (limits[key] for key in ("kernel_time_increase", "kernel_overhead_ceiling") if key in limits), default=0.1
+    )
+    return RunSpec(
+        schema_version=1,
+        device=device,
+        seed=SEED,
+        suites=tuple(suites),
+        subjects=tuple(subjects),
+        peers=tuple(peer for peer in peers if peer != timing.anchor),
+        anchor=timing.anchor,
+        inputs=tuple(inputs),
+        input_directory=str(input_directory) if input_directory else None,
+        throughput=ThroughputSpec(shapes=tuple(shapes), pairs=timing.pairs, max_pairs=timing.max_pairs, margin=margin)
+        if shapes
+        else None,
+        limits=LimitsSpec(call_seconds=min(120.0, seconds), start_seconds=min(120.0, seconds)),
+    )
+
+
+def _union(*lists: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(item for part in lists for item in part))

@@ -1,0 +1,191 @@
+"""Runs foreign code: no secrets, no network where the kernel allows it, and limits on time, memory and output.
+
+Where `unshare` may make namespaces (root, or unprivileged user namespaces), the process gets a network without
+interfaces and a process namespace of its own, so nothing of it survives. Where it may not, the process group is killed
+instead, and the report's environment says `network: shared`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+# What a kernel may need to find its compiler, its GPU and its libraries. Everything else, all secrets with it, is gone.
+PASSED_ON = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "TORCH_CUDA_ARCH_LIST",
+    "MAX_JOBS",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+PIP_PASSED_ON = (
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_CONFIG_FILE",
+    "PIP_CERT",
+    "PIP_NO_INDEX",
+)
+
+Outcome = Literal["exited", "timeout", "out_of_memory", "output_limit", "stopped"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a process and its children may use together."""
+
+    seconds: float
+    memory_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """How it ended: exited by itself (see `returncode`), or killed for passing a limit or because it was to stop."""
+
+    outcome: Outcome
+    returncode: int
+    tail: str
+    """The last 8,000 characters of its output."""
+
+
+@cache
+def namespaces() -> tuple[str, ...]:
+    """The `unshare` command line that works on this host, or nothing where none does."""
+    if shutil.which("unshare") is None:
+        return ()
+    isolating = ("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+    for command in (("unshare", *isolating), ("unshare", "--user", "--map-root-user", *isolating)):
+        if subprocess.run([*command, "true"], capture_output=True, check=False, timeout=30).returncode == 0:
+            return command
+    return ()
+
+
+@cache
+def _dies_with_us() -> tuple[str, ...]:
+    """Has the process killed when this one dies, whatever kills it."""
+    return ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+
+
+def run(
+    command: list[str],
+    *,
+    directory: Path,
+    limits: Limits,
+    network: bool,
+    on_output: Callable[[str], None],
+    should_stop: Callable[[], bool],
+    environment: dict[str, str] | None = None,
+) -> Result:
+    """Runs a command to its end or to a limit, handing on its output (stdout and stderr together) as it comes.
+
+    Args:
+        directory: its working, home and temporary directory; must exist.
+        network: whether it may use the network (a build that must download; never a measurement).
+        environment: variables beside those every sandboxed process gets.
+    """
+    isolation = () if network else namespaces()
+    names = (*PASSED_ON, *PIP_PASSED_ON) if network else PASSED_ON
+    variables = {name: os.environ[name] for name in names if name in os.environ}
+    variables |= {"HOME": str(directory), "TMPDIR": str(directory), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
+    variables |= {"GPROJCI_NETWORK": "isolated" if isolation else "shared", **(environment or {})}
+    process = subprocess.Popen(
+        [*_dies_with_us(), *isolation, *command],
+        cwd=directory,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return _watch(process, limits, on_output, should_stop)
+    finally:
+        kill_tree(process)
+
+
+def _watch(
+    process: subprocess.Popen[bytes], limits: Limits, on_output: Callable[[str], None], should_stop: Callable[[], bool]
+) -> Result:
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    deadline, printed, tail, next_look = time.monotonic() + limits.seconds, 0, "", 0.0
+    outcome: Outcome = "exited"
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            chunk = process.stdout.read(65536) if selector.select(timeout=0.25) else None
+            if chunk:
+                printed += len(chunk)
+                text = chunk.decode("utf-8", "replace")
+                tail = (tail + text)[-8000:]
+                on_output(text)
+            elif chunk == b"" or process.poll() is not None:
+                break
+            if time.monotonic() > deadline:
+                outcome = "timeout"
+            elif printed > limits.output_bytes:
+                outcome = "output_limit"
+            elif should_stop():
+                outcome = "stopped"
+            elif time.monotonic() > next_look:
+                next_look = time.monotonic() + 0.5
+                if _memory(process.pid) > limits.memory_bytes:
+                    outcome = "out_of_memory"
+            if outcome != "exited":
+                break
+    if outcome != "exited":
+        kill_tree(process)
+    return Result(outcome, process.wait(timeout=30), tail)
+
+
+def _memory(pid: int) -> int:
+    """Resident bytes of a process and its descendants."""
+    total = 0
+    try:
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            total += process.memory_info().rss
+    except psutil.NoSuchProcess:
+        return total
+    return total
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process, its group and its descendants; those already gone do not matter."""
+    try:
+        family = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        family = []
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for member in family:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue
+    process.wait(timeout=30)

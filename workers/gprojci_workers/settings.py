@@ -1,0 +1,108 @@
+"""The worker's configuration, read from the environment in this one place."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ConfigurationError(Exception):
+    """A setting is missing or wrong; the message names the variable."""
+
+
+def _machine_memory() -> int:
+    return int(psutil.virtual_memory().total * 0.8)
+
+
+class Settings(BaseSettings):
+    """Every setting; the variable is the field's name in capitals behind `GPROJCI_`."""
+
+    model_config = SettingsConfigDict(env_prefix="GPROJCI_", extra="ignore")
+
+    service_url: str = Field(description="Address of the service: `https://gprojci.example.com`.")
+    worker_token: SecretStr = Field(description="Token of scope worker (`gprojci token create NAME --scope worker`).")
+    broker_url: str = Field(description="Celery broker, the same as the service's.")
+    worker_name: str = Field(
+        default_factory=socket.gethostname, description="Unique name of this worker; default: the host's name."
+    )
+    device: str = Field("", description="cpu or cuda; default: cuda where `nvidia-smi` finds a GPU.")
+    device_name: str = Field(
+        "", description="Name of the device for the pages; default: as the driver or kernel tells it."
+    )
+    hardware: str = Field(
+        "", description="Hardware class this worker measures for; default: `cpu`, or the GPU's name as a slug."
+    )
+    cache_dir: Path = Field(Path.home() / ".cache" / "gprojci", description="Where clones and builds are kept.")
+    input_dir: Path | None = Field(None, description="Directory with input sets beside those the suite bundles.")
+    ruler_python: Path = Field(
+        Path(sys.executable), description="Interpreter whose environment holds gprojci-suite and torch."
+    )
+    memory_bytes: int = Field(
+        default_factory=_machine_memory,
+        gt=0,
+        description="Most memory a build or measurement may use; default: 80 % of the machine's.",
+    )
+    output_bytes: int = Field(50_000_000, gt=0, description="Most output a build or measurement may print.")
+    build_seconds: float = Field(1800.0, gt=0, description="Longest build of one commit.")
+    boot_id: str = Field(
+        default_factory=lambda: uuid.uuid4().hex,
+        description="Which start of the process this is; set by the worker itself.",
+    )
+
+    @model_validator(mode="after")
+    def _look_at_the_device(self) -> Settings:
+        gpu = _gpu_name() if self.device != "cpu" else None
+        self.device = self.device or ("cuda" if gpu else "cpu")
+        if self.device not in ("cpu", "cuda"):
+            raise ValueError(f"device must be cpu or cuda, not {self.device!r}")
+        if self.device == "cuda" and gpu is None:
+            raise ValueError("device is cuda, but `nvidia-smi` finds no GPU")
+        self.device_name = self.device_name or gpu or _cpu_name()
+        slug = "".join(sign if sign.isalnum() else "-" for sign in (gpu or "").lower().removeprefix("nvidia ")).strip(
+            "-"
+        )
+        self.hardware = self.hardware or slug or "cpu"
+        return self
+
+
+def load_settings() -> Settings:
+    """Reads the settings.
+
+    Raises:
+        ConfigurationError: a variable is missing or wrong; the message names it.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        variable = (
+            "GPROJCI_" + "_".join(str(part) for part in first["loc"]).upper() if first["loc"] else "GPROJCI_DEVICE"
+        )
+        reason = "is not set" if first["type"] == "missing" else first["msg"]
+        raise ConfigurationError(f"{variable}: {reason}") from error
+
+
+def _gpu_name() -> str | None:
+    if shutil.which("nvidia-smi") is None:
+        return None
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, timeout=60, check=False)
+    names = answer.stdout.strip().splitlines()
+    return names[0].strip() if answer.returncode == 0 and names else None
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{model or platform.processor() or platform.machine()} ({os.cpu_count()} CPUs)"

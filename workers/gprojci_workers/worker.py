@@ -1,0 +1,72 @@
+"""The Celery application of the worker: one task, one attempt at a time, torch in no process of it."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import signal
+import sys
+from functools import cache
+
+from celery import Celery
+from celery.signals import worker_process_init
+
+from gprojci_workers import attempt
+from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
+from gprojci_workers.settings import Settings, load_settings
+
+logger = logging.getLogger(__name__)
+MEASURE = "gprojci.measure"
+VISIBILITY_SECONDS = 6 * 3600
+_PR_SET_PDEATHSIG = 1
+
+
+@cache
+def settings() -> Settings:
+    """This process's settings, read once."""
+    return load_settings()
+
+
+@cache
+def api() -> Api:
+    """This process's connection to the service, opened after Celery has forked it."""
+    return Api(settings())
+
+
+def build() -> Celery:
+    """The application, listening for its hardware class."""
+    app = Celery("gprojci-worker", broker=settings().broker_url, set_as_current=False)
+    queue = f"measure.{settings().hardware}"
+    app.conf.update(
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_default_queue=queue,
+        worker_prefetch_multiplier=1,
+        worker_concurrency=1,
+        worker_hijack_root_logger=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={"visibility_timeout": VISIBILITY_SECONDS, "socket_connect_timeout": 5},
+    )
+    app.task(name=MEASURE)(measure)
+    return app
+
+
+def measure(job_id: int) -> None:
+    """Claims the job that the message names, or whatever waits, and does one attempt. A lost message costs nothing:
+    the service's reaper sends another."""
+    try:
+        attempt.measure(settings(), api(), job_id)
+    except (ServiceRefused, ServiceUnreachable) as error:
+        logger.error("job %d: %s", job_id, error)
+
+
+@worker_process_init.connect
+def _die_with_the_parent(**_: object) -> None:
+    """A pool process must not outlive a killed worker, nor go on with an attempt that the worker no longer holds."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+app = build()

@@ -1,0 +1,104 @@
+"""Fetching: the right commits, their merge base, their manifest; clear failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from gprojci_workers.checkout import Repository
+from gprojci_workers.failure import AttemptFailed
+
+
+@pytest.fixture
+def repository(origin, tmp_path):
+    return Repository(tmp_path / "cache", origin.url, None)
+
+
+def test_a_push_is_measured_against_its_first_parent(origin, repository):
+    first = origin.commit({"a": "1"}, "first")
+    second = origin.commit({"a": "2"}, "second\n\nwith a body")
+    repository.fetch(second, None, None)
+    head, base = repository.resolve(second, None)
+    assert (head.sha, head.message, head.author_name, head.parents) == (
+        second,
+        "second\n\nwith a body",
+        "Ada",
+        (first,),
+    )
+    assert base is not None
+    assert base.sha == first
+
+
+def test_a_pull_request_is_measured_against_its_merge_base(origin, repository):
+    common = origin.commit({"a": "1"})
+    origin.git("switch", "--quiet", "--create", "topic")
+    head = origin.commit({"a": "2"})
+    origin.git("switch", "--quiet", "main")
+    moved_on = origin.commit({"b": "1"})
+    repository.fetch(head, moved_on, 7)
+    assert repository.resolve(head, moved_on)[1].sha == common
+
+
+def test_a_first_commit_has_no_base(origin, repository):
+    only = origin.commit({"a": "1"})
+    repository.fetch(only, None, None)
+    assert repository.resolve(only, None)[1] is None
+
+
+def test_the_head_of_a_pull_request_is_found_under_its_reference(origin, repository):
+    base = origin.commit({"a": "1"})
+    head = origin.commit({"a": "2"})
+    origin.git("update-ref", "refs/pull/7/head", head)
+    origin.git("reset", "--quiet", "--hard", base)
+    repository.fetch(head, base, 7)
+    assert repository.resolve(head, base)[0].sha == head
+
+
+def test_a_commit_that_is_gone_is_a_checkout_error(origin, repository):
+    origin.commit({"a": "1"})
+    with pytest.raises(AttemptFailed, match="force-pushed away") as failure:
+        repository.fetch("d" * 40, None, None)
+    assert failure.value.kind == "checkout_error"
+
+
+@pytest.mark.parametrize("url", ["file:///nonexistent/repository", "ext::sh -c 'touch /tmp/owned'"])
+def test_a_remote_that_cannot_be_read_is_a_checkout_error(tmp_path, url):
+    with pytest.raises(AttemptFailed) as failure:
+        Repository(tmp_path, url, None).fetch("d" * 40, None, None)
+    assert failure.value.kind == "checkout_error"
+
+
+def test_manifest_and_trees(origin, repository):
+    first = origin.commit({"kernel/a": "1"})
+    second = origin.commit({"gprojci.toml": "[backends]\n"})
+    third = origin.commit({"kernel/a": "2"})
+    repository.fetch(third, None, None)
+    assert [repository.manifest(sha) for sha in (first, second)] == [None, "[backends]\n"]
+    trees = [repository.tree(sha, "kernel") for sha in (first, second, third)]
+    assert trees[0] == trees[1] != trees[2]
+    with pytest.raises(AttemptFailed, match="not a directory"):
+        repository.tree(third, "elsewhere")
+    with pytest.raises(AttemptFailed, match="not a directory"):
+        repository.tree(third, "kernel/a")
+
+
+def test_a_worktree_is_removed_again(origin, repository, tmp_path):
+    sha = origin.commit({"a": "1"})
+    repository.fetch(sha, None, None)
+    with repository.worktree(sha, tmp_path / "tree") as tree:
+        assert (tree / "a").read_text() == "1"
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_clone_that_was_killed_half_way_is_made_anew(origin, repository):
+    sha = origin.commit({"a": "1"})
+    repository.directory.mkdir(parents=True)
+    (repository.directory / "objects").mkdir()
+    repository.fetch(sha, None, None)
+    assert repository.resolve(sha, None)[0].sha == sha
+
+
+def test_the_token_is_never_an_argument(origin, tmp_path):
+    repository = Repository(tmp_path, origin.url, "secret-token")
+    environment = repository._environment()
+    assert "secret-token" not in str(environment)
+    assert "Authorization: Basic" in environment["GIT_CONFIG_VALUE_3"]

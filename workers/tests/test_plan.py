@@ -1,0 +1,85 @@
+"""The spec that is made of two manifests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gprojci_suite.contract import RunSpec
+from gprojci_suite.contract import manifest as manifests
+from gprojci_workers.build import Built
+from gprojci_workers.failure import AttemptFailed
+from gprojci_workers.plan import make_spec, read_manifest
+
+BASE = """
+[backends.gproj]
+entry = "gproj:attention"
+[accuracy]
+inputs = ["late-keybias", "early-rope"]
+peers = ["fp32", "sdpa-math"]
+[throughput]
+anchor = "sdpa-math"
+shapes = ["1x4x1024x64"]
+[gate]
+kernel_time_increase = 0.05
+"""
+HEAD = """
+[backends.gproj]
+entry = "gproj:faster"
+[backends.zerosum]
+entry = "gproj:zerosum"
+[accuracy]
+inputs = ["synthetic:offset"]
+[gate]
+kernel_time_increase = 9.0
+"""
+COMMITS = {"head": "a" * 40, "base": "b" * 40}
+
+
+def spec_of(head: str, base: str | None) -> RunSpec:
+    revisions = ["head", "base"] if base else ["head"]
+    builds = {
+        name: Built(name, name, Path(f"/{name}/bin/python"), Path(f"/{name}"), False, 1.0, "") for name in revisions
+    }
+    parsed = manifests.parse(base, device="cpu") if base else None
+    spec = make_spec(
+        manifests.parse(head, device="cpu"), parsed, builds, COMMITS, device="cpu", input_directory=None, seconds=100
+    )
+    return RunSpec.loads(spec.dumps())
+
+
+def test_a_head_cannot_drop_the_inputs_and_limits_of_its_base():
+    spec = spec_of(HEAD, BASE)
+    assert spec.inputs == ("late-keybias", "early-rope", "synthetic:offset")
+    assert (spec.anchor, spec.peers) == ("sdpa-math", ("fp32",))
+    assert spec.throughput is not None
+    assert (spec.throughput.shapes, spec.throughput.margin) == (("1x4x1024x64",), 0.05)
+
+
+def test_each_revision_brings_its_own_backends():
+    assert [
+        (subject.backend, subject.revision, subject.entry, subject.commit[0])
+        for subject in spec_of(HEAD, BASE).subjects
+    ] == [
+        ("gproj", "head", "gproj:faster", "a"),
+        ("zerosum", "head", "gproj:zerosum", "a"),
+        ("gproj", "base", "gproj:attention", "b"),
+    ]
+
+
+def test_without_a_base_the_head_stands_alone():
+    spec = spec_of(BASE, None)
+    assert {subject.revision for subject in spec.subjects} == {"head"}
+
+
+def test_a_manifest_that_measures_nothing_is_refused():
+    with pytest.raises(AttemptFailed, match="nothing to measure"):
+        spec_of('[backends.a]\nentry = "a:b"\n', None)
+
+
+def test_a_missing_or_broken_manifest_says_what_to_do():
+    with pytest.raises(AttemptFailed, match=r"has no gprojci\.toml"):
+        read_manifest(None, revision="head", sha="a" * 40, device="cpu")
+    with pytest.raises(AttemptFailed, match="line 2"):
+        read_manifest("[gate]\nnonsense = 1\n", revision="head", sha="a" * 40, device="cpu")

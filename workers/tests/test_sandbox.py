@@ -1,0 +1,116 @@
+"""The sandbox: limits hold, nothing survives, no secrets, no network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from gprojci_workers import sandbox
+from gprojci_workers.sandbox import Limits
+
+ROOMY = Limits(seconds=60, memory_bytes=4 * 2**30, output_bytes=10**6)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs Python code in the sandbox; returns the result and its output."""
+
+    def start(code, limits=ROOMY, network=False, should_stop=lambda: False):
+        output: list[str] = []
+        result = sandbox.run(
+            [sys.executable, "-P", "-c", code],
+            directory=tmp_path,
+            limits=limits,
+            network=network,
+            on_output=output.append,
+            should_stop=should_stop,
+        )
+        return result, "".join(output)
+
+    return start
+
+
+def test_output_and_exit_code_come_back(run):
+    result, output = run("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
+    assert (result.outcome, result.returncode, output) == ("exited", 3, "out\nerr\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "outcome"),
+    [
+        ("import time; time.sleep(60)", Limits(1, 2**32, 10**6), "timeout"),
+        ("x = bytearray(600_000_000); import time; time.sleep(60)", Limits(60, 300_000_000, 10**6), "out_of_memory"),
+        ("while True: print('x' * 1000)", Limits(60, 2**32, 100_000), "output_limit"),
+    ],
+)
+def test_limits_hold(run, code, limits, outcome):
+    began = time.monotonic()
+    result, _ = run(code, limits)
+    assert result.outcome == outcome
+    assert time.monotonic() - began < 30
+
+
+def test_it_stops_when_it_is_to(run):
+    assert run("import time; time.sleep(60)", should_stop=lambda: True)[0].outcome == "stopped"
+
+
+def test_nothing_survives_it(run):
+    """A child that left its session and its parent is ended with the rest."""
+    mark = f"survivor-{os.getpid()}-{time.monotonic_ns()}"
+    child = f"import time; time.sleep(300)  # {mark}"
+    leave = f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)"
+    run(f"import subprocess, sys; {leave}; print('left')")
+    time.sleep(0.3)
+    alive = [process for process in psutil.process_iter(["cmdline"]) if mark in " ".join(process.info["cmdline"] or [])]
+    assert alive == []
+
+
+def test_no_secret_is_seen(run, monkeypatch):
+    for name in ("GPROJCI_WORKER_TOKEN", "GPROJCI_BROKER_URL", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH"):
+        monkeypatch.setenv(name, "a-secret")
+    _, output = run("import os; print(dict(os.environ))")
+    assert "a-secret" not in output
+    assert "'GPROJCI_NETWORK'" in output
+
+
+def test_there_is_no_network(run):
+    if not sandbox.namespaces():
+        pytest.fail("this host can make no namespaces: a measurement here would have the network")
+    code = "import socket; s = socket.socket(); s.settimeout(5); s.connect(('127.0.0.1', 9))"
+    result, output = run(code)
+    assert (result.returncode, "Network is unreachable" in output) == (1, True)
+    assert "isolated" in run("import os; print(os.environ['GPROJCI_NETWORK'])")[1]
+
+
+def test_it_dies_with_its_parent(tmp_path):
+    mark = f"orphan-{os.getpid()}-{time.monotonic_ns()}"
+    code = f"import time; time.sleep(300)  # {mark}"
+    parent = (
+        "import sys; from pathlib import Path; from gprojci_workers import sandbox\n"
+        f"sandbox.run([sys.executable, '-c', {code!r}], directory=Path({str(tmp_path)!r}), network=False,"
+        " limits=sandbox.Limits(300, 2**32, 10**6), on_output=print, should_stop=lambda: False)"
+    )
+
+    def alive() -> list[psutil.Process]:
+        found = [
+            process
+            for process in psutil.process_iter(["cmdline", "name"])
+            if mark in " ".join(process.info["cmdline"] or [])
+        ]
+        return [process for process in found if process.pid != runner.pid]
+
+    runner = subprocess.Popen([sys.executable, "-c", parent])
+    while not alive():
+        time.sleep(0.05)
+        assert runner.poll() is None
+    runner.kill()
+    runner.wait()
+    give_up = time.monotonic() + 10
+    while alive() and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert alive() == []
