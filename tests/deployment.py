@@ -1,0 +1,346 @@
+"""The service as it runs for real, for tests: separate processes on PostgreSQL and Redis, or `gprojci serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from gprojci_service.access import service as access
+from gprojci_service.context import Context
+from gprojci_service.github.signature import sign
+from gprojci_service.settings import load_settings
+
+BIN = Path(sys.executable).parent
+SECRET = "a secret of the tests"
+PATIENCE = 150.0
+
+KERNEL = '''"""A small kernel under test."""
+import torch
+
+def attention(q, k, v, *, causal, softmax_scale):
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale)
+    return o
+'''
+WRONG = KERNEL.replace("    return o", "    return o * 1.05")
+SLOW = KERNEL.replace("import torch\n", "import time, torch\ntime.sleep(4)\n")
+PYPROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "tiny-kernel"
+version = "1.0"
+"""
+MANIFEST = """
+[backends.tiny]
+entry = "tiny_kernel:attention"
+[accuracy]
+inputs = ["synthetic:random?seq=64&heads=1"]
+peers = ["fp32"]
+[throughput]
+anchor = "sdpa-math"
+shapes = ["1x1x64x64"]
+pairs = 4
+max_pairs = 4
+[gate]
+dq_error_ceiling = 0.01
+"""
+
+
+class KernelRepository:
+    """A git repository whose commits hold a small kernel."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "tiny_kernel").mkdir(parents=True)
+        self._git("init", "--quiet", "--initial-branch", "main")
+        (directory / "pyproject.toml").write_text(PYPROJECT)
+        (directory / "gprojci.toml").write_text(MANIFEST)
+        self.first = self.commit(KERNEL, "first")
+
+    def commit(self, kernel: str, message: str) -> str:
+        """Commits a kernel; returns the SHA."""
+        (self.directory / "tiny_kernel" / "__init__.py").write_text(kernel)
+        self._git("add", "--all")
+        self._git("commit", "--quiet", "--allow-empty", "-m", message)
+        return self._git("rev-parse", "HEAD").strip()
+
+    def branch(self, name: str) -> None:
+        """Begins a branch here."""
+        self._git("switch", "--quiet", "--create", name)
+
+    def push(self, sha: str) -> dict[str, Any]:
+        """GitHub's payload of a push of this commit to main."""
+        commit = {
+            "id": sha,
+            "message": "m",
+            "timestamp": "2026-01-02T03:04:05Z",
+            "author": {"name": "A", "email": "a@b.c"},
+        }
+        return {
+            "ref": "refs/heads/main",
+            "before": "0" * 40,
+            "after": sha,
+            "deleted": False,
+            "head_commit": commit,
+            "repository": self._payload(),
+        }
+
+    def pull_request(self, head: str, base: str) -> dict[str, Any]:
+        """GitHub's payload of an opened pull request."""
+        repository = self._payload()
+        return {
+            "action": "opened",
+            "number": 1,
+            "repository": repository,
+            "pull_request": {
+                "title": "t",
+                "state": "open",
+                "merged": False,
+                "draft": False,
+                "user": {"login": "a"},
+                "html_url": None,
+                "head": {"sha": head, "ref": "topic", "repo": repository},
+                "base": {"sha": base, "ref": "main", "repo": repository},
+            },
+        }
+
+    def _payload(self) -> dict[str, Any]:
+        url = self.directory.as_uri()
+        return {
+            "id": 1,
+            "full_name": "o/tiny",
+            "clone_url": url,
+            "html_url": url,
+            "default_branch": "main",
+            "private": False,
+        }
+
+    def _git(self, *arguments: str) -> str:
+        names = {f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.directory),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            **names,
+        }
+        done = subprocess.run(
+            ["git", *arguments], cwd=self.directory, env=environment, check=True, capture_output=True, text=True
+        )
+        return done.stdout
+
+
+class Running:
+    """A running service: what a test does to it from outside."""
+
+    url = ""
+    secret = SECRET
+    directory: Path
+
+    def deliver(
+        self, event: str, payload: dict[str, Any], *, delivery: str | None = None, secret: str | None = None
+    ) -> httpx.Response:
+        """Sends a signed webhook."""
+        body = json.dumps(payload).encode()
+        headers = {
+            "Content-Type": "application/json",
+            "X-GitHub-Event": event,
+            "X-GitHub-Delivery": delivery or str(uuid.uuid4()),
+            "X-Hub-Signature-256": sign(body, secret or self.secret),
+        }
+        return httpx.post(f"{self.url}/webhooks/github", content=body, headers=headers, timeout=30)
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """Reads the API."""
+        answer = httpx.get(f"{self.url}/api/v1{path}", params=parameters, timeout=30)
+        answer.raise_for_status()
+        return answer.json()
+
+    def job_of(self, sha: str, ready: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The commit's job, once it is as wished."""
+        give_up = time.monotonic() + PATIENCE
+        job: dict[str, Any] = {}
+        while time.monotonic() < give_up:
+            jobs = self.get("/jobs", head_sha=sha)
+            job = self.get(f"/jobs/{jobs[0]['id']}") if jobs else {}
+            if job and ready(job):
+                return job
+            time.sleep(0.2)
+        raise AssertionError(f"job of {sha} is not as wished: {json.dumps(job)[:3000]}\n{self.logs()}")
+
+    def finished(self, sha: str) -> dict[str, Any]:
+        """The commit's job, once it has ended."""
+        return self.job_of(sha, lambda job: job["state"] in ("finished", "cancelled"))
+
+    def in_step(self, sha: str, step: str) -> dict[str, Any]:
+        """The commit's job, once its newest attempt is in this step."""
+        return self.job_of(sha, lambda job: bool(job["attempts"]) and job["attempts"][-1]["step"] == step)
+
+    def logs(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(
+            f"== {path.name}\n{path.read_text(errors='replace')[-2500:]}" for path in self.directory.rglob("logs/*.log")
+        )
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Processes(Running):
+    """The deployed form: web server, task worker and measuring worker as processes of their own."""
+
+    def __init__(self, directory: Path, database_url: str, broker_url: str) -> None:
+        self.directory = directory
+        (directory / "logs").mkdir(parents=True)
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory),
+            "GPROJCI_DATABASE_URL": database_url,
+            "GPROJCI_BROKER_URL": broker_url,
+            "GPROJCI_WEBHOOK_SECRET": SECRET,
+            "GPROJCI_PUBLIC_URL": self.url,
+            "GPROJCI_LEASE_SECONDS": "4",
+            "GPROJCI_HEARTBEAT_SECONDS": "1",
+            "GPROJCI_REAPER_SECONDS": "1",
+            "GPROJCI_SERVICE_URL": self.url,
+            "GPROJCI_DEVICE": "cpu",
+            "GPROJCI_CACHE_DIR": str(directory / "cache"),
+        }
+        context = Context.open(load_settings(database_url=database_url, broker_url=broker_url, webhook_secret=SECRET))
+        with context.database.session(writes=True) as session:
+            self.environment["GPROJCI_WORKER_TOKEN"] = access.create_token(session, "host", "worker")[1]
+        context.database.close()
+        celery = [
+            str(BIN / "celery"),
+            "-A",
+            "gprojci_service.task_worker",
+            "worker",
+            "-Q",
+            "service",
+            "--concurrency",
+            "1",
+            "--beat",
+        ]
+        uvicorn = [
+            str(BIN / "uvicorn"),
+            "--factory",
+            "gprojci_service.app:create_from_environment",
+            "--port",
+            str(port),
+        ]
+        self.commands = {
+            "web": uvicorn,
+            "tasks": [*celery, "--schedule", str(directory / "beat")],
+            "worker": [str(BIN / "gprojci-worker")],
+        }
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Processes:
+        self.start("web")
+        give_up = time.monotonic() + 60
+        while time.monotonic() < give_up:
+            try:
+                if httpx.get(f"{self.url}/healthz", timeout=2).is_success:
+                    break
+            except httpx.HTTPError:
+                time.sleep(0.1)
+        self.start("tasks")
+        self.start("worker")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+
+    def start(self, name: str) -> None:
+        """Starts a part."""
+        with (self.directory / "logs" / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                self.commands[name],
+                env=self.environment,
+                cwd=self.directory,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self, name: str) -> None:
+        """kill -9 of a part's main process."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait(timeout=30)
+
+    def kill_worker(self) -> None:
+        """kill -9 of the measuring worker, and another one started on the same host."""
+        self.kill("worker")
+        self.start("worker")
+
+
+class Embedded(Running):
+    """The embedded form: `gprojci serve` with everything in it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Embedded:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.directory),
+            "GPROJCI_DEVICE": "cpu",
+            "GPROJCI_LEASE_SECONDS": "4",
+            "GPROJCI_HEARTBEAT_SECONDS": "1",
+            "GPROJCI_REAPER_SECONDS": "1",
+        }
+        command = [str(BIN / "gprojci"), "serve", "--data-dir", str(self.directory), "--port", "0"]
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert " is at http" in line, f"{line}\n{self.logs()}"
+        self.url = line.split(" is at ")[1].split()[0]
+        self.secret = (self.directory / "webhook-secret").read_text().strip()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.stop(signal.SIGTERM)
+
+    def family(self) -> list[psutil.Process]:
+        """All processes of the service but the supervisor."""
+        assert self.process is not None
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def stop(self, how: int) -> int:
+        """Ends the supervisor with a signal; returns its exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        code = self.process.wait(timeout=60)
+        if self.process.stdout:
+            self.process.stdout.close()
+        self.process = None
+        return code
+
+    def kill_worker(self) -> None:
+        """kill -9 of the measuring worker's main process; the supervisor starts another."""
+        mains = [process for process in self.family() if "gprojci-worker" in " ".join(process.cmdline())]
+        mains[0].kill()

@@ -1,0 +1,97 @@
+"""`gprojci serve`: stops whole, recovers after kill -9, guards its directory and port."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import psutil
+import pytest
+from deployment import BIN, SLOW
+
+
+def survivors(processes: list[psutil.Process]) -> list[str]:
+    """Those that have not ended, given a little time."""
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    return [" ".join(process.cmdline()) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_everything_stops_with_it(embedded, how):
+    with embedded() as service:
+        give_up = time.monotonic() + 30
+        while len(service.family()) < 6 and time.monotonic() < give_up:
+            time.sleep(0.1)
+        family = service.family()
+        assert len(family) >= 6, "redis, web, tasks with its pool, the worker with its"
+        assert service.stop(how) == 0
+        assert survivors(family) == []
+
+
+def test_it_recovers_after_kill_9(embedded, kernel_repository):
+    sha = kernel_repository.commit(SLOW, "slow to import")
+    with embedded() as service:
+        service.deliver("push", kernel_repository.push(sha))
+        service.in_step(sha, "run")
+        family = service.family()
+        service.stop(signal.SIGKILL)
+        assert survivors(family) == [], "its parts die with the supervisor"
+    with embedded() as service:
+        job = service.finished(sha)
+        assert (job["verdict"]["verdict"], [attempt["state"] for attempt in job["attempts"]]) == (
+            "pass",
+            ["lost", "reported"],
+        )
+
+
+def test_a_part_that_dies_is_started_again(embedded, kernel_repository):
+    with embedded() as service:
+        for name in ("redis", "celery", "uvicorn"):
+            next(process for process in service.family() if name in " ".join(process.cmdline())).kill()
+            time.sleep(1)
+        give_up = time.monotonic() + 60
+        while time.monotonic() < give_up:
+            try:
+                if service.deliver("push", kernel_repository.push(kernel_repository.first)).status_code == 202:
+                    break
+            except OSError:
+                time.sleep(0.5)
+            except Exception as error:
+                if "Connect" not in type(error).__name__ and "Read" not in type(error).__name__:
+                    raise
+                time.sleep(0.5)
+        assert service.finished(kernel_repository.first)["verdict"]["verdict"] == "pass"
+
+
+def test_a_directory_and_a_port_have_one_owner(embedded, tmp_path):
+    with embedded() as service:
+        port = service.url.rpartition(":")[2]
+        for directory, message in ((service.directory, "is in use by another"), (tmp_path / "other", f"port {port}")):
+            command = [str(BIN / "gprojci"), "serve", "--data-dir", str(directory), "--port", port]
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=60, env={"PATH": os.environ["PATH"]}
+            )
+            assert done.returncode == 2
+            assert message in done.stderr
+
+
+def test_secrets_are_readable_by_the_owner_alone(embedded):
+    with embedded() as service:
+        for name in ("webhook-secret", "token"):
+            assert (service.directory / name).stat().st_mode & 0o077 == 0
+
+
+def test_nothing_listens_beyond_loopback(embedded):
+    with embedded() as service:
+        listening = [
+            connection.laddr.ip
+            for process in service.family()
+            for connection in process.net_connections("inet")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        assert set(listening) == {"127.0.0.1"}
+        with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=5):
+            pass

@@ -1,0 +1,79 @@
+"""Webhook → build → suites → database → gate → page, on PostgreSQL and Redis and on the embedded default."""
+
+from __future__ import annotations
+
+import httpx
+from deployment import KERNEL, SLOW, WRONG
+
+
+def test_a_good_push_passes_and_a_wrong_pull_request_fails(running, kernel_repository):
+    good = kernel_repository.commit(KERNEL + "# faster\n", "faster")
+    assert running.deliver("push", kernel_repository.push(good)).status_code == 202
+    job = running.finished(good)
+    assert job["verdict"]["verdict"] == "pass", running.logs()
+    assert job["merge_base_sha"] == kernel_repository.first
+    assert [step["status"] for step in job["attempts"][0]["steps"]] == ["ok"] * len(job["attempts"][0]["steps"])
+
+    kernel_repository.branch("topic")
+    wrong = kernel_repository.commit(WRONG, "a little more")
+    assert running.deliver("pull_request", kernel_repository.pull_request(wrong, good)).status_code == 202
+    job = running.finished(wrong)
+    assert job["verdict"]["verdict"] == "fail"
+    assert "dQ error on synthetic:random?seq=64&heads=1 is 5" in job["verdict"]["summary"]
+    assert job["merge_base_sha"] == good
+
+    report = running.get(f"/jobs/{job['id']}/report")
+    assert {(subject["revision"], subject["commit"]) for subject in report["subjects"]} == {
+        ("head", wrong),
+        ("base", good),
+    }
+    assert {entry["status"] for entry in report["backends"]} == {"ok"}
+    assert report["environment"]["network"] == "isolated"
+    series = running.get("/projects/o/tiny/series")
+    dq = next(entry for entry in series if (entry["backend"], entry["metric"]) == ("tiny", "dq_error"))
+    samples = running.get(f"/series/{dq['id']}/samples")
+    assert {(sample["sha"], sample["revision"]) for sample in samples} >= {
+        (wrong, "head"),
+        (good, "base"),
+        (good, "head"),
+    }
+
+    page = httpx.get(f"{running.url}/jobs/{job['id']}").text
+    for words in ("fail", "dQ", wrong[:8], "gprojci-suite"):
+        assert words in page
+    log = httpx.get(f"{running.url}/api/v1/jobs/{job['id']}/log").text
+    assert wrong in log
+
+
+def test_a_killed_worker_ends_in_a_finished_job_with_one_report(running, kernel_repository):
+    slow = kernel_repository.commit(SLOW, "slow to import")
+    running.deliver("push", kernel_repository.push(slow))
+    running.in_step(slow, "run")
+    running.kill_worker()
+    job = running.finished(slow)
+    assert job["verdict"]["verdict"] == "pass"
+    assert [attempt["state"] for attempt in job["attempts"]] == ["lost", "reported"]
+    assert running.get(f"/jobs/{job['id']}/report")["subjects"][0]["commit"] == slow
+
+
+def test_redelivery_makes_no_second_job_and_a_forged_one_none(running, kernel_repository):
+    payload = kernel_repository.push(kernel_repository.first)
+    forged = running.deliver("push", payload, secret="another secret")
+    assert forged.status_code == 401
+    assert running.get("/jobs") == []
+    assert running.get("/projects") == []
+    for status in ("accepted", "duplicate", "duplicate"):
+        running.job_of(kernel_repository.first, bool) if status == "duplicate" else None
+        assert running.deliver("push", payload, delivery="one").json()["status"] == status
+    assert running.finished(kernel_repository.first)["verdict"]["verdict"] == "pass"
+    assert len(running.get("/jobs")) == 1
+
+
+def test_a_commit_that_cannot_be_built_is_a_result(running, kernel_repository):
+    (kernel_repository.directory / "pyproject.toml").write_text("this is no TOML")
+    broken = kernel_repository.commit(KERNEL, "breaks the build")
+    running.deliver("push", kernel_repository.push(broken))
+    job = running.finished(broken)
+    assert (job["failure_kind"], job["verdict"]["verdict"]) == ("build_error", "fail")
+    assert job["attempts"][0]["failure_kind"] == "build_error"
+    assert len(job["attempts"]) == 1, "a failing kernel is a result, not tried again"
