@@ -63,6 +63,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(SQLAlchemyError, _database_error)
+    app.add_exception_handler(Exception, _unexpected_error)
     return app
 
 
@@ -96,3 +97,8 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
 async def _database_error(request: Request, error: Exception) -> JSONResponse:
     logger.exception("the database failed", exc_info=error)
     return _answer(503, "DatabaseUnavailable", "the database did not answer; try again")
+
+
+async def _unexpected_error(request: Request, error: Exception) -> JSONResponse:
+    """A fault of ours: the log has the traceback, the caller gets the same shape as for any other error."""
+    return _answer(500, "InternalError", "the service failed on this request; its log says why")

@@ -6,6 +6,7 @@ for three verdicts: a good commit passes, a pull request that optimises the proj
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -66,7 +67,17 @@ def demo(data_dir: Path, source: Path, port: int, once: bool) -> None:
 
 
 def _clear(data_dir: Path) -> None:
-    """Removes what an earlier demo left, except its clones and builds, which are worth keeping."""
+    """Removes what an earlier demo left, except its clones and builds, which are worth keeping.
+
+    Raises:
+        ConfigurationError: a service still runs on the directory; nothing of it is touched.
+    """
+    if (data_dir / "lock").exists():
+        with (data_dir / "lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ConfigurationError(f"{data_dir} is in use; stop that service first (Ctrl-C)") from error
     for entry in data_dir.iterdir() if data_dir.is_dir() else ():
         if entry.name == "lock" or entry.name == "cache":
             continue

@@ -280,6 +280,7 @@ def _summary(revision: str, error: float) -> dict[str, Any]:
         "slices": 1,
         "vanishing": 0,
         "nonfinite": 0,
+        "spread": 0.0,
     }
 
 

@@ -37,6 +37,14 @@ def test_error_ratio_to_base(make_report, head, base, verdict):
     assert judge(make_report(dq=head, base_dq=base), {"dq_error_ratio": 1.05}).verdict == verdict
 
 
+@pytest.mark.parametrize(("spread", "verdict"), [(0.0, "fail"), (None, "fail"), (0.04, "fail"), (0.06, "pass")])
+@pytest.mark.parametrize("moved", [0, 1])
+def test_the_ratio_is_widened_by_the_run_to_run_spread(make_report, spread, verdict, moved):
+    report = make_report(dq=0.00222, base_dq=0.002)
+    report["accuracy"]["summary"][moved]["spread"] = spread
+    assert judge(report, {"dq_error_ratio": 1.05}).verdict == verdict
+
+
 def test_a_ratio_without_a_base_does_not_decide(make_report):
     decision = judge(make_report(base_dq=None), {"dq_error_ratio": 1.05, **CEILING})
     assert decision.verdict == "pass"
@@ -121,7 +129,7 @@ def test_a_verdict_follows_the_order_of_value_and_limit(value, limit):
 def _plain(value: float) -> Report:
     from gprojci_suite.contract.report import Accuracy, AccuracySummary, Backend
 
-    line = AccuracySummary("gproj", "head", "late-keybias", "dq", value, value, "L1.b0.h0", 1, 0, 0)
+    line = AccuracySummary("gproj", "head", "late-keybias", "dq", value, value, "L1.b0.h0", 1, 0, 0, None)
     report = object.__new__(Report)
     fields = {
         "backends": (Backend("gproj", "head", "subject", "ok", None),),

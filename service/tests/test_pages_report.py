@@ -61,6 +61,7 @@ def summary_of(values: list[dict[str, Any]]) -> dict[str, Any]:
         "slices": len(values),
         "vanishing": 0,
         "nonfinite": sum(item["nonfinite"] for item in values),
+        "spread": 0.0,
     }
 
 

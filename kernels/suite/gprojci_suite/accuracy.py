@@ -12,6 +12,9 @@ from gprojci_suite.contract.vocabulary import TENSORS, Revision
 from gprojci_suite.inputs import InputSet
 from gprojci_suite.reference import AttentionResult
 
+Key = tuple[str, str, str, str]
+"""(backend, revision, input, tensor)."""
+
 VANISHING = 1e-4
 """A slice vanishes when its reference norm is below this fraction of the largest one of its tensor and input."""
 
@@ -71,20 +74,27 @@ def slices(
     return found
 
 
-def summarise(found: list[Slice]) -> list[AccuracySummary]:
-    """One line per (backend, revision, input, tensor); NaN counts as the largest error there is."""
+def spreads(first: list[Slice], again: list[Slice] | None) -> dict[Key, float]:
+    """Run-to-run spread of each median, |again/first − 1|; zero where `again` is None, which is a bitwise repeat."""
+    if again is None:
+        return dict.fromkeys(_medians(first), 0.0)
+    repeated = _medians(again)
+    return {key: _distance(median, repeated[key]) for key, median in _medians(first).items()}
 
-    def badness(item: Slice) -> float:
-        return math.inf if math.isnan(item.rel_err) else item.rel_err
 
-    groups: dict[tuple[str, str, str, str], list[Slice]] = {}
-    for item in found:
-        groups.setdefault((item.backend, item.revision, item.input, item.tensor), []).append(item)
+def summarise(found: list[Slice], spread: Mapping[Key, float]) -> list[AccuracySummary]:
+    """One line per (backend, revision, input, tensor); NaN counts as the largest error there is.
+
+    Args:
+        found: all slices.
+        spread: run-to-run spread of the medians of whatever ran twice.
+    """
+
+    medians = _medians(found)
     result = []
-    for members in groups.values():
+    for key, members in _grouped(found).items():
         counted = [item for item in members if not item.vanishing]
-        worst = max(counted, key=badness, default=None)
-        median = statistics.median(badness(item) for item in counted) if counted else math.nan
+        worst = max(counted, key=_badness, default=None)
         first = members[0]
         result.append(
             AccuracySummary(
@@ -92,12 +102,37 @@ def summarise(found: list[Slice]) -> list[AccuracySummary]:
                 revision=first.revision,
                 input=first.input,
                 tensor=first.tensor,
-                median=median,
+                median=medians[key],
                 worst=worst.rel_err if worst else math.nan,
                 worst_slice=worst.slice if worst else "",
                 slices=len(members),
                 vanishing=len(members) - len(counted),
                 nonfinite=sum(item.nonfinite for item in members),
+                spread=spread.get(key),
             )
         )
     return result
+
+
+def _grouped(found: list[Slice]) -> dict[Key, list[Slice]]:
+    groups: dict[Key, list[Slice]] = {}
+    for item in found:
+        groups.setdefault((item.backend, item.revision, item.input, item.tensor), []).append(item)
+    return groups
+
+
+def _medians(found: list[Slice]) -> dict[Key, float]:
+    counted = {
+        key: [_badness(item) for item in members if not item.vanishing] for key, members in _grouped(found).items()
+    }
+    return {key: statistics.median(errors) if errors else math.nan for key, errors in counted.items()}
+
+
+def _badness(item: Slice) -> float:
+    return math.inf if math.isnan(item.rel_err) else item.rel_err
+
+
+def _distance(first: float, again: float) -> float:
+    if first == again or (math.isnan(first) and math.isnan(again)):
+        return 0.0
+    return abs(again / first - 1) if first and math.isfinite(first) else math.inf

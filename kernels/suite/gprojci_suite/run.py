@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from gprojci_suite import accuracy, environment, peers, throughput
 from gprojci_suite.contract.report import Accuracy, Comparison, Measurement, Report, Slice, Subject
 from gprojci_suite.contract.report import Throughput as ThroughputResults
 from gprojci_suite.contract.spec import RunSpec
 from gprojci_suite.inputs import InputSet, load
-from gprojci_suite.session import Case, Launch, Session, control_of
+from gprojci_suite.session import Case, Launch, Member, Session, control_of
 
 Progress = Callable[[str], None]
 
@@ -41,7 +44,7 @@ def run(spec: RunSpec, progress: Progress) -> Report:
         for number, member in enumerate(session.start(), 1):
             progress(f"start {member.launch.label} {number}/{len(plan)} {member.status}")
         session.refuse_unsupported([case for cases in layers.values() for case in cases.values()] + timed)
-        slices = _accuracy(session, inputs, layers, progress)
+        slices, spread = _accuracy(session, inputs, layers, progress)
         measurements, comparisons = _throughput(session, spec, timed, progress)
         statuses = session.statuses()
     measured = {(entry.backend, entry.revision) for entry in statuses if entry.status != "unsupported"}
@@ -57,7 +60,9 @@ def run(spec: RunSpec, progress: Progress) -> Report:
         environment=environment.describe(spec.device),
         backends=statuses,
         inputs=tuple(item.describe() for item in inputs),
-        accuracy=Accuracy(tuple(slices), tuple(accuracy.summarise(slices))) if "accuracy" in spec.suites else None,
+        accuracy=Accuracy(tuple(slices), tuple(accuracy.summarise(slices, spread)))
+        if "accuracy" in spec.suites
+        else None,
         throughput=ThroughputResults(tuple(measurements), tuple(comparisons)) if "throughput" in spec.suites else None,
     )
 
@@ -142,9 +147,10 @@ def _timed_cases(spec: RunSpec) -> list[Case]:
 
 def _accuracy(
     session: Session, inputs: Sequence[InputSet], layers: dict[str, dict[str, Case]], progress: Progress
-) -> list[Slice]:
-    """Every backend on every input set; the reference of each is computed once."""
+) -> tuple[list[Slice], dict[accuracy.Key, float]]:
+    """Every backend on every input set, subjects twice for their run-to-run spread; each reference is computed once."""
     found: list[Slice] = []
+    spread: dict[accuracy.Key, float] = {}
     members = [member for member in session.members if not member.launch.control]
     total, done = len(inputs) * len(members), 0
     for item in inputs:
@@ -155,15 +161,32 @@ def _accuracy(
             if member.process is None:
                 progress(f"accuracy {member.launch.label} {item.name} {done}/{total} skipped: {member.status}")
                 continue
-            results = {}
-            for layer, case in layers[item.name].items():
-                computed = session.compute(member, case)
-                if computed is not None:
-                    results[layer] = computed
-            if len(results) == len(expected):
-                found += accuracy.slices(member.launch.backend, member.launch.revision, item.name, results, expected)
+            results = _compute_layers(session, member, layers[item.name])
+            if results is not None:
+                name = (member.launch.backend, member.launch.revision, item.name)
+                slices = accuracy.slices(*name, results, expected)
+                found += slices
+                again = _compute_layers(session, member, layers[item.name]) if member.launch.role == "subject" else None
+                if again is not None:
+                    same = all(
+                        torch.equal(results[layer][tensor], again[layer][tensor])
+                        for layer in results
+                        for tensor in results[layer]
+                    )
+                    spread |= accuracy.spreads(slices, None if same else accuracy.slices(*name, again, expected))
             progress(f"accuracy {member.launch.label} {item.name} {done}/{total} {member.status}")
-    return found
+    return found, spread
+
+
+def _compute_layers(session: Session, member: Member, cases: dict[str, Case]) -> dict[str, dict[str, Tensor]] | None:
+    """Results of every layer, or None as soon as the backend fails on one."""
+    results = {}
+    for layer, case in cases.items():
+        computed = session.compute(member, case)
+        if computed is None:
+            return None
+        results[layer] = computed
+    return results
 
 
 def _throughput(

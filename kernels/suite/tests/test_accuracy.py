@@ -98,7 +98,7 @@ def test_vanishing_slices_stay_out_of_the_summary(scale: float, vanishing: bool)
     assert dq["L.b0.h1"].vanishing is vanishing
     assert dq["L.b0.h1"].rel_err > 1e5
     assert dq["L.b0.h1"].scaled_abs_err == pytest.approx((1e6 - 1) * scale)
-    summary = next(item for item in accuracy.summarise(found) if item.tensor == "dq")
+    summary = next(item for item in accuracy.summarise(found, {}) if item.tensor == "dq")
     assert (summary.slices, summary.vanishing) == (2, int(vanishing))
     assert (summary.worst == pytest.approx(0.01)) is vanishing
     assert summary.worst_slice == ("L.b0.h0" if vanishing else "L.b0.h1")
@@ -110,7 +110,7 @@ def test_nan_is_the_worst_slice() -> None:
     wrong["dk"][0, 1, 3, 3] = math.nan
     wrong["dk"][0, 0] *= 100
     summary = {
-        s.tensor: s for s in accuracy.summarise(accuracy.slices("x", "head", "i", {"L": wrong}, {"L": expected}))
+        s.tensor: s for s in accuracy.summarise(accuracy.slices("x", "head", "i", {"L": wrong}, {"L": expected}), {})
     }
     assert math.isnan(summary["dk"].worst)
     assert summary["dk"].worst_slice == "L.b0.h1"
@@ -125,3 +125,19 @@ def test_all_slices_vanish_only_together() -> None:
     zero = AttentionResult(*(torch.zeros_like(x) for x in (expected.o, expected.dq, expected.dk, expected.dv)))
     same = {name: getattr(zero, name) for name in ("o", "dq", "dk", "dv")}
     assert not any(item.vanishing for item in accuracy.slices("x", "head", "i", {"L": same}, {"L": zero}))
+
+
+def test_spread_is_zero_where_the_run_repeats_and_the_change_of_the_median_where_not() -> None:
+    first = [_slice("L1.b0.h0", 0.002), _slice("L1.b0.h1", 0.004)]
+    again = [_slice("L1.b0.h0", 0.0021), _slice("L1.b0.h1", 0.0042)]
+    key = ("x", "head", "i", "dq")
+    assert accuracy.spreads(first, None) == {key: 0.0}
+    assert accuracy.spreads(first, first) == {key: 0.0}
+    assert accuracy.spreads(first, again)[key] == pytest.approx(0.05)
+    (line,) = accuracy.summarise(first, accuracy.spreads(first, again))
+    assert (line.median, line.spread) == (0.003, pytest.approx(0.05))
+    assert accuracy.summarise(first, {})[0].spread is None
+
+
+def _slice(name: str, error: float) -> Slice:
+    return Slice("x", "head", "i", name, "L1", 0, int(name[-1]), "dq", error, error, error, 1.0, 1.0, 0, False)

@@ -19,6 +19,17 @@ def attention(q, k, v, *, causal, softmax_scale):
     raise RuntimeError("no kernel for this")
 """
 
+UNSTEADY = """
+import torch
+calls = 0
+
+def attention(q, k, v, *, causal, softmax_scale):
+    global calls
+    calls += 1
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale)
+    return o + (0.01 * calls * o).detach()
+"""
+
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list"]) == 0
@@ -58,6 +69,19 @@ def test_the_repro_line_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixtu
     first, second = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "b.json"))
     assert first["accuracy"] == second["accuracy"]
     assert first["repro"] == second["repro"]
+
+
+def test_a_subject_that_differs_from_run_to_run_shows_its_spread(tmp_path: Path) -> None:
+    (tmp_path / "unsteady.py").write_text(UNSTEADY)
+    out = tmp_path / "out.json"
+    arguments = ["bench", "--inputs", TINY, "--backend-entry", "unsteady=unsteady:attention", "--json", str(out)]
+    command = [sys.executable, "-m", "gprojci_suite", *arguments, "--backends", "unsteady,sdpa-math"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=200)
+    summary = json.loads(out.read_text())["accuracy"]["summary"]
+    spreads = {(line["backend"], line["tensor"]): line["spread"] for line in summary}
+    assert spreads["unsteady", "o"] > 0
+    assert spreads["unsteady", "dv"] == 0.0, "its gradient repeats"
+    assert spreads["sdpa-math", "o"] is None, "peers run once"
 
 
 def test_a_failing_backend_is_exit_1_and_its_report_is_written(tmp_path: Path) -> None:

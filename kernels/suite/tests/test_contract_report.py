@@ -89,6 +89,7 @@ REPORT: dict[str, Any] = {
                 "slices": 1,
                 "vanishing": 0,
                 "nonfinite": 0,
+                "spread": None,
             }
         ],
     },

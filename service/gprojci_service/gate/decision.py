@@ -1,8 +1,9 @@
 """The gate's decision: limits of a manifest against a report. The one place where significance is decided.
 
 Accuracy. For each gated backend, input set and tensor: the median of the slices that do not vanish against a ceiling,
-the worst such slice against another, and the median over the base's median against a ratio. Errors are relative
-Frobenius errors against float64 (see `gprojci_suite`). NaN or Inf in any output fails, whatever the limits.
+the worst such slice against another, and the median over the base's median against a ratio, which is widened by the
+run-to-run spread that either of them showed in the session. Errors are relative Frobenius errors against float64 (see
+`gprojci_suite`). NaN or Inf in any output fails, whatever the limits.
 
 Time. The interval of the median paired ratio against `1 + limit`: fail when the whole interval lies above it, pass when
 the whole interval lies below it, otherwise neutral: it cannot be told.
@@ -190,15 +191,21 @@ def _accuracy_ratio(
     key = f"{line.tensor}_error_ratio"
     if key not in policy.limits:
         return
-    limit, value = policy.limits[key], None
+    spread = max(line.spread or 0.0, (base.spread or 0.0) if base else 0.0)
+    limit, value = policy.limits[key] * (1 + spread), None
     if base is None or not math.isfinite(base.median) or not math.isfinite(line.median) or base.median == 0:
         verdict: VerdictWord = "neutral"
         message = f"{where} cannot be compared: the base has no value"
+    elif not math.isfinite(limit):
+        verdict = "neutral"
+        message = f"{where} cannot be compared: it differs from run to run without bound"
     else:
         value = line.median / base.median
         verdict = "pass" if value <= limit else "fail"
+        widened = f" (widened by a run-to-run spread of {percent(spread)})" if spread else ""
         message = (
-            f"{where} is {value:,.3g} × the base's ({percent(base.median)} → {percent(line.median)}), limit {limit:g} ×"
+            f"{where} is {value:,.3g} × the base's ({percent(base.median)} → {percent(line.median)}), "
+            f"limit {limit:.4g} ×{widened}"
         )
     yield Finding(
         key,

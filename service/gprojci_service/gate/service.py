@@ -36,7 +36,7 @@ def decide_job(session: Session, settings: Settings, job_id: int) -> None:
     if row is None:
         made = decision.without_report(job.failure_kind or "lost_worker", job.detail or "")
     else:
-        report = SuiteReport.from_json(row.body)
+        report = result_service.read(row)
         series = result_service.store_samples(session, job, row, report)
         inputs.record(session, row.body["inputs"])
         made, policy = _judge(row, report)

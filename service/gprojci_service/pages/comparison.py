@@ -22,6 +22,7 @@ from gprojci_service.pages import drawings, findings, repository, service
 from gprojci_service.pages.formatting import fraction, metric, tensor
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import ChangeRow, CompareView, Drawing, Side
+from gprojci_service.results import service as results
 from gprojci_suite.contract.report import Report as SuiteReport
 from gprojci_suite.contract.report import Slice
 
@@ -88,7 +89,7 @@ def _compared(
         sources = ((together, "base"), (together, "head"))
     else:
         sources = (_source(session, project, base), _source(session, project, head))
-    bodies = tuple(SuiteReport.from_json(report.body) for report, _ in sources)
+    bodies = tuple(results.read(report) for report, _ in sources)
     rows = _accuracy_rows(bodies, sources) + (_paired_rows(bodies[1]) if together else _anchor_rows(session, sources))
     rank = {"worse": 0, "better": 1, "unclear": 2, "same": 3}
     rows.sort(key=lambda row: (rank[row.verdict], -row.weight))

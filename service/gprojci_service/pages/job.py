@@ -14,7 +14,7 @@ from gprojci_service.pages import findings, report_parts, repository
 from gprojci_service.pages.formatting import clean, duration, moment, number
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.schemas import AttemptView, Banner, JobView, LogLine, LogView, StepView, ToldView
-from gprojci_suite.contract.report import Report as SuiteReport
+from gprojci_service.results import service as results
 
 LIVE_LINES = 300
 ALL_LINES = 3000
@@ -54,7 +54,7 @@ def job(session: Session, job_id: int, choices: Mapping[str, str]) -> JobView:
     row = _row(session, job_id)
     attempts = repository.attempts(session, job_id)
     stored = repository.accepted_report(session, job_id)
-    report = SuiteReport.from_json(stored.body) if stored else None
+    report = results.read(stored) if stored else None
     shown = _result_attempt(attempts, stored)
     limits = row.verdict.policy if row.verdict else None
     parts: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from gprojci_service.database import send_after_commit
-from gprojci_service.errors import AttemptNotFound, InvalidRequest, LeaseLost, ReportNotFound
+from gprojci_service.errors import AttemptNotFound, Conflict, InvalidRequest, LeaseLost, ReportNotFound
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Attempt, Build, Job, Report, Sample, Series, now
@@ -24,6 +24,10 @@ from gprojci_suite.contract.report import Report as SuiteReport
 
 class ReportInvalid(InvalidRequest):
     """The report breaks the contract of the suite; nothing of it was stored."""
+
+
+class ReportUnreadable(Conflict):
+    """A stored report is of a format that this version does not read."""
 
 
 def receive(session: Session, settings: Settings, attempt_id: int, body: AttemptReport) -> Received:
@@ -83,6 +87,21 @@ def _row(attempt: Attempt, body: AttemptReport, report: SuiteReport, *, accepted
         manifest_head=body.manifests.head,
         manifest_base=body.manifests.base,
     )
+
+
+def read(row: Report) -> SuiteReport:
+    """The suite's report in a stored row.
+
+    Raises:
+        ReportUnreadable: it was written by a ruler whose format this service does not know.
+    """
+    try:
+        return SuiteReport.from_json(row.body)
+    except ContractError as error:
+        raise ReportUnreadable(
+            f"the report of job {row.job_id} has a format that this version does not read ({error}); "
+            f"it is kept whole at /api/v1/jobs/{row.job_id}/report, and a rerun of the job measures anew"
+        ) from error
 
 
 def accepted_report(session: Session, job_id: int) -> Report:

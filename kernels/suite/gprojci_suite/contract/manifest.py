@@ -90,14 +90,6 @@ class GateSettings:
 
 
 @dataclass(frozen=True)
-class HardwareSettings:
-    """Where jobs run."""
-
-    classes: tuple[str, ...] | None = None
-    """Hardware classes a job is created for; null leaves it to the service."""
-
-
-@dataclass(frozen=True)
 class Manifest:
     """A whole manifest as it holds on one kind of device."""
 
@@ -111,8 +103,6 @@ class Manifest:
     """What the throughput suite measures."""
     gate: GateSettings = field(default_factory=GateSettings)
     """What is demanded."""
-    hardware: HardwareSettings = field(default_factory=HardwareSettings)
-    """Where jobs run."""
 
 
 def parse(text: str, *, device: str) -> Manifest:
@@ -136,9 +126,9 @@ def parse(text: str, *, device: str) -> Manifest:
 
 def _read(text: str, document: Mapping[str, Any], device: str) -> Manifest:
     reader = _Reader(text)
-    reader.known((), document, ["build", "backends", "accuracy", "throughput", "gate", "hardware"])
+    reader.known((), document, ["build", "backends", "accuracy", "throughput", "gate"])
     sections: dict[str, Any] = {"build": Build(**reader.settings(("build",), document, Build, None))}
-    kinds = {"accuracy": AccuracySettings, "throughput": ThroughputSettings, "hardware": HardwareSettings}
+    kinds = {"accuracy": AccuracySettings, "throughput": ThroughputSettings}
     for name, kind in kinds.items():
         sections[name] = kind(**reader.settings((name,), document, kind, device))
     sections["gate"] = reader.gate(document, device)

@@ -213,6 +213,8 @@ class AccuracySummary:
     """Slices that vanish."""
     nonfinite: int
     """NaN and Inf elements over all slices."""
+    spread: float | None
+    """How far the median moved when the same revision ran again, |again/first − 1|; null where it ran once."""
 
 
 @dataclass(frozen=True)
