@@ -47,7 +47,7 @@ def create_app(settings: Settings) -> FastAPI:
         title="GProj CI",
         version=__version__,
         openapi_url="/api/v1/openapi.json",
-        docs_url="/api/v1/docs",
+        docs_url=None,
         redoc_url=None,
         description="Accuracy and speed of attention kernels at every commit. Errors are "
         '`{"error": "JobNotFound", "detail": "…"}` with the fitting status.',

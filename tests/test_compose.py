@@ -1,0 +1,148 @@
+"""docker-compose.yml names only what exists: variables, build files, commands; and keeps what it promises."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docker-compose.yml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = [name for name, service in SERVICES.items() if "build" in service]
+WORKERS = [name for name in SERVICES if name.startswith("worker")]
+
+
+def build_of(name: str) -> tuple[Path, str]:
+    """The build file of a service, and its text."""
+    path = ROOT / SERVICES[name]["build"]["dockerfile"]
+    return path, path.read_text()
+
+
+def command_of(name: str) -> list[str]:
+    """What a service runs: its command, else that of its image."""
+    if "command" in SERVICES[name]:
+        return list(SERVICES[name]["command"])
+    return list(yaml.safe_load(re.findall(r"^CMD (.+)$", build_of(name)[1], re.MULTILINE)[-1]))
+
+
+def variables() -> set[str]:
+    """Every variable that the file takes from its environment."""
+    used = set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", TEXT))
+    for service in SERVICES.values():
+        used |= {name for name, value in service.get("environment", {}).items() if value is None}
+    return used
+
+
+def test_the_services_are_these() -> None:
+    assert set(SERVICES) == {"postgres", "redis", "migrate", "web", "tasks", "worker", "worker-cpu"}
+    assert (SERVICES["worker"]["profiles"], SERVICES["worker-cpu"]["profiles"]) == (["gpu"], ["cpu"])
+    assert SERVICES["worker"]["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
+
+
+def test_every_variable_is_in_the_example_and_no_other() -> None:
+    example = (ROOT / ".env.example").read_text()
+    assert set(re.findall(r"^#?([A-Z_]+)=", example, re.MULTILINE)) == variables()
+
+
+def test_the_example_starts_nothing_by_itself() -> None:
+    example = dict(re.findall(r"^([A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert [name for name, value in example.items() if value] == ["GPROJCI_PUBLIC_URL"]
+
+
+def test_every_setting_that_is_handed_on_exists() -> None:
+    from gprojci_service.settings import Settings as ServiceSettings
+    from gprojci_workers.settings import Settings as WorkerSettings
+
+    for name in OURS:
+        model = WorkerSettings if name in WORKERS else ServiceSettings
+        known = {f"GPROJCI_{field.upper()}" for field in model.model_fields}
+        given = set(SERVICES[name]["environment"])
+        assert given <= known, name
+        needed = {f"GPROJCI_{field.upper()}" for field, info in model.model_fields.items() if info.is_required()}
+        assert needed <= given, name
+    assert set(SERVICES["web"]["environment"]) == {f"GPROJCI_{field.upper()}" for field in ServiceSettings.model_fields}
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_a_worker_holds_no_secret_but_its_token_and_the_brokers(name: str) -> None:
+    secrets = [variable for variable in SERVICES[name]["environment"] if re.search("DATABASE|GITHUB|SECRET", variable)]
+    assert secrets == []
+    assert "POSTGRES_PASSWORD" not in str(SERVICES[name])
+    assert SERVICES[name]["networks"] == ["queue"]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_build_files_copy_what_exists_and_is_not_ignored(name: str) -> None:
+    path, text = build_of(name)
+    assert path.exists()
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for source in re.findall(r"^COPY (?!--from)(\S+) \S+$", text, re.MULTILINE):
+        assert (ROOT / source).exists(), source
+        assert any(fnmatch.fnmatch(source, pattern) for pattern in kept), f".dockerignore leaves out {source}"
+    assert re.search(r"^USER (?!0|root)", text, re.MULTILINE), "runs as a user of its own"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_commands_exist(name: str) -> None:
+    words = command_of(name)
+    scripts = {entry.name for entry in importlib.metadata.entry_points(group="console_scripts")}
+    assert words[0] in scripts
+    if words[0] == "uvicorn":
+        module, _, factory = words[words.index("--factory") + 1].partition(":")
+        assert callable(getattr(importlib.import_module(module), factory))
+    if words[0] == "gprojci":
+        from gprojci_service.cli import cli
+
+        assert words[1] in cli.commands
+
+
+def test_the_celery_application_is_importable_and_knows_its_tasks() -> None:
+    words = command_of("tasks")
+    assert words[words.index("-Q") + 1] == "service"
+    look = f"import {words[words.index('-A') + 1]} as module; assert 'gprojci.decide' in module.app.tasks"
+    settings = {
+        "GPROJCI_DATABASE_URL": "sqlite://",
+        "GPROJCI_BROKER_URL": "redis://127.0.0.1:9/0",
+        "GPROJCI_WEBHOOK_SECRET": "x" * 16,
+    }
+    done = subprocess.run([sys.executable, "-c", look], env=settings, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_timetable_is_in_exactly_one_place() -> None:
+    with_beat = [name for name in OURS if "--beat" in command_of(name)]
+    assert with_beat == ["tasks"]
+    assert SERVICES["tasks"]["deploy"]["replicas"] == 1
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_watched_limited_and_confined(name: str) -> None:
+    service = SERVICES[name]
+    assert "healthcheck" in service or service["restart"] == "no", "a health check, or one-shot"
+    assert service["read_only"] is True
+    assert service["tmpfs"]
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert service["user"] not in ("0", "root")
+    assert {"memory", "pids"} <= set(service["deploy"]["resources"]["limits"])
+
+
+@pytest.mark.parametrize("name", [name for name in SERVICES if "build" not in SERVICES[name]])
+def test_foreign_images_are_pinned_by_a_full_version(name: str) -> None:
+    assert re.search(r":\d+\.\d+", SERVICES[name]["image"])
+
+
+def test_a_workers_memory_limit_is_above_that_of_its_kernels() -> None:
+    kernels = int(re.findall(r"GPROJCI_MEMORY_BYTES:-(\d+)", TEXT)[0])
+    for name in WORKERS:
+        assert kernels < int(SERVICES[name]["deploy"]["resources"]["limits"]["memory"].removesuffix("g")) * 2**30
