@@ -34,7 +34,7 @@ format: $(VENV)/ready ## Format the code
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-browser: $(VENV)/ready
+browser: $(VENV)/ready ## Make sure that there is a Chromium for the tests of the pages
 	@$(BIN)/python tests/browser/find_chromium.py --install
 
 clean: ## Remove the environment, the demo and all caches; gprojci-data/ stays

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import time
 
+import httpx
 import psutil
 import pytest
-from deployment import BIN, SLOW
+from deployment import BIN, KERNEL, SLOW
 
 
 def survivors(processes: list[psutil.Process]) -> list[str]:
@@ -82,6 +84,35 @@ def test_secrets_are_readable_by_the_owner_alone(embedded):
     with embedded() as service:
         for name in ("webhook-secret", "token"):
             assert (service.directory / name).stat().st_mode & 0o077 == 0
+
+
+def test_code_under_test_sees_no_secret(embedded, kernel_repository):
+    """A kernel that prints what it finds in the data directory finds nothing."""
+    with embedded() as service:
+        names = ["token", "webhook-secret", "gprojci.sqlite", "logs/web.log"]
+        look = f"""
+import os, pathlib
+for name in {names!r}:
+    path = pathlib.Path({str(service.directory)!r}) / name
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        text = type(error).__name__.encode()
+    print("SEEN", name, text[:40])
+print("SEEN environ", [name for name in os.environ if "TOKEN" in name or "SECRET" in name or "URL" in name])
+raise ImportError(os.popen("cat /proc/*/environ | tr '\\0' '\\n' | grep -c GPROJCI_WORKER_TOKEN").read())
+"""
+        sha = kernel_repository.commit(look + KERNEL, "looks around")
+        service.deliver("push", kernel_repository.push(sha))
+        job = service.finished(sha)
+        log = httpx.get(f"{service.url}/api/v1/jobs/{job['id']}/log").text + json.dumps(
+            service.get(f"/jobs/{job['id']}/report")
+        )
+        for name in names[:3]:
+            assert f"SEEN {name} b''" in log, log
+        assert "SEEN logs/web.log b'FileNotFoundError'" in log
+        assert "SEEN environ []" in log
+        assert service.secret not in log
 
 
 def test_nothing_listens_beyond_loopback(embedded):

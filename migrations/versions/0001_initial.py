@@ -173,6 +173,7 @@ def upgrade() -> None:
         sa.Column("state", sa.String(), nullable=False),
         sa.Column("failure_kind", sa.String(), nullable=True),
         sa.Column("detail", sa.String(), nullable=True),
+        sa.Column("approved_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("superseded_by_id", BIG_KEY, nullable=True),
         sa.Column("retry_of_id", BIG_KEY, nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),

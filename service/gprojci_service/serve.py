@@ -35,6 +35,8 @@ from gprojci_service.settings import load_settings
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
+# What code under test on this machine must not see of the data directory.
+PRIVATE = ("token", "webhook-secret", "gprojci.sqlite", "gprojci.sqlite-wal", "gprojci.sqlite-shm", "logs")
 
 
 @dataclass
@@ -142,6 +144,7 @@ class Embedded:
             "GPROJCI_PUBLIC_URL": given.get("GPROJCI_PUBLIC_URL", self.url),
             "GPROJCI_SERVICE_URL": self.url,
             "GPROJCI_CACHE_DIR": given.get("GPROJCI_CACHE_DIR", str(self.data_dir / "cache")),
+            "GPROJCI_HIDDEN_PATHS": json.dumps([str(self.data_dir / name) for name in PRIVATE]),
             "GPROJCI_LEASE_SECONDS": given.get("GPROJCI_LEASE_SECONDS", "30"),
             "GPROJCI_HEARTBEAT_SECONDS": given.get("GPROJCI_HEARTBEAT_SECONDS", "3"),
             "GPROJCI_REAPER_SECONDS": given.get("GPROJCI_REAPER_SECONDS", "5"),

@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gprojci_service.errors import ConfigurationError
+from gprojci_service.queue import VISIBILITY_SECONDS
 
 
 class Settings(BaseSettings):
@@ -36,7 +37,7 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(60.0, gt=0, description="How long a silent worker keeps its attempt.")
     heartbeat_seconds: float = Field(10.0, gt=0, description="How often a worker is asked to call in.")
     hard_limit_seconds: float = Field(
-        3600.0, gt=0, description="Longest time an attempt may take, kept by the service."
+        3600.0, gt=0, lt=VISIBILITY_SECONDS, description="Longest time an attempt may take, kept by the service."
     )
     max_attempts: int = Field(
         3, ge=1, description="Tries of a job before a lost worker or a transient failure ends it."
@@ -51,6 +52,11 @@ class Settings(BaseSettings):
         if len(value.get_secret_value()) < 16:
             raise ValueError("give at least 16 characters; `openssl rand -hex 32` makes a good one")
         return value
+
+    @field_validator("github_token")
+    @classmethod
+    def _empty_is_none(cls, value: SecretStr | None) -> SecretStr | None:
+        return value if value and value.get_secret_value().strip() else None
 
     @field_validator("public_url", "github_api_url")
     @classmethod

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from gprojci_service.jobs.tasks import reap
-from gprojci_service.models import Attempt, LogChunk, Report, now
+from gprojci_service.models import Attempt, LogChunk, Report, Worker, now
 
 MANIFESTS = {"head": "x", "base": "x"}
 
@@ -67,6 +67,15 @@ def test_another_hardware_class_gets_nothing(service, job_id):
 def test_an_unknown_worker_is_told_to_say_hello(service):
     answer = service.claim("stranger")
     assert (answer.status_code, answer.json()["error"]) == (404, "WorkerNotFound")
+
+
+def test_an_idle_worker_stays_known(service, job_id):
+    with service.context.database.session(writes=True) as session:
+        session.execute(update(Worker).values(last_seen_at=now() - timedelta(hours=1)))
+    assert service.worker("/alive", {"worker": "host-1"}).status_code == 204
+    assert service.worker("/alive", {"worker": "stranger"}).status_code == 404
+    with service.context.database.session(writes=False) as session:
+        assert now() - session.scalar(select(Worker.last_seen_at)) < timedelta(minutes=1)
 
 
 def test_heartbeat_renews_the_lease_and_shows_the_step(service, job_id):

@@ -148,6 +148,20 @@ def test_a_fork_waits_for_the_approval_of_that_commit(service, pull_request_payl
     assert service.claim(job_id=job["id"]).status_code == 200
 
 
+def test_a_rerun_is_no_way_around_the_approval(service, pull_request_payload):
+    service.deliver("pull_request", pull_request_payload(fork=True))
+    service.work_off()
+    (job,) = service.jobs()
+    path = f"/api/v1/jobs/{job['id']}"
+    service.client.post(f"{path}/cancel", json={}, headers=service.write_headers)
+    again = service.client.post(f"{path}/rerun", headers=service.write_headers).json()
+    assert again["state"] == "awaiting_approval"
+    path = f"/api/v1/jobs/{again['id']}"
+    service.client.post(f"{path}/approve", json={"head_sha": HEAD}, headers=service.write_headers)
+    service.client.post(f"{path}/cancel", json={}, headers=service.write_headers)
+    assert service.client.post(f"{path}/rerun", headers=service.write_headers).json()["state"] == "queued"
+
+
 def test_a_renamed_repository_stays_the_same_project(service, push_payload):
     service.deliver("push", push_payload())
     renamed = push_payload(OTHER)

@@ -40,7 +40,7 @@ class Api:
             timeout=httpx.Timeout(60, connect=5),
         )
 
-    def hello(self, settings: Settings, *, patience: float) -> dict[str, Any]:
+    def hello(self, settings: Settings, environment: dict[str, Any], *, patience: float) -> dict[str, Any]:
         """Says that this worker has started."""
         return self._post(
             "/hello",
@@ -50,10 +50,14 @@ class Api:
                 "device": settings.device,
                 "device_name": settings.device_name,
                 "boot_id": settings.boot_id,
-                "environment": {"ruler_python": str(settings.ruler_python), "memory_bytes": settings.memory_bytes},
+                "environment": environment,
             },
             patience=patience,
         )
+
+    def alive(self) -> None:
+        """Says that this worker is there and idle; one try, the next one is the repetition."""
+        self._post("/alive", {"worker": self._worker}, patience=0)
 
     def claim(self, job_id: int | None) -> dict[str, Any] | None:
         """Takes an attempt, or None where nothing waits."""

@@ -183,6 +183,7 @@ class Attempt:
             [str(self.settings.ruler_python), "-P", "-m", "gprojci_suite", "run", str(spec_file), str(report_file)],
             directory=home,
             network=False,
+            hidden=self.settings.hidden(),
             on_output=self.lifeline.log,
             should_stop=self.lifeline.should_stop,
             limits=sandbox.Limits(left, self.settings.memory_bytes, self.settings.output_bytes),

@@ -24,13 +24,16 @@ from gprojci_workers.checkout import Repository
 from gprojci_workers.failure import AttemptCancelled, AttemptFailed
 from gprojci_workers.settings import Settings
 
+WEEK_SECONDS = 7 * 24 * 3600
 _FACTS = """
 import importlib.metadata as m, json, pathlib, sys, sysconfig, gprojci_suite
 found = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions())
 suite = str(pathlib.Path(gprojci_suite.__file__).parents[1])
 paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), suite]
 packages = [package for package in found if not package.startswith("gproj")]
-print(json.dumps({"python": sys.version, "packages": packages, "paths": list(dict.fromkeys(paths))}))
+ruler = gprojci_suite.__version__
+facts = {"python": sys.version, "ruler": ruler, "packages": packages, "paths": list(dict.fromkeys(paths))}
+print(json.dumps(facts))
 """
 
 
@@ -112,7 +115,8 @@ def build(
             tail = _install(
                 settings, repository, directory, revision, key, sha, recipe, scratch, facts, on_output, should_stop
             )
-            finished.touch()
+        finished.touch()  # also where it was kept: when it was used last
+        _prune(settings)
         environment = directory / "env"
         return Built(
             revision, key, environment / "bin" / "python", environment, not tail, time.monotonic() - began, tail
@@ -167,6 +171,7 @@ def _install(
             directory=home,
             limits=limits,
             network=True,
+            hidden=settings.hidden(),
             on_output=on_output,
             should_stop=should_stop,
             environment={"PIP_CACHE_DIR": str(settings.cache_dir / "pip")},
@@ -184,6 +189,15 @@ def _install(
             f"{revision} {sha[:10]}: pip install failed ({how}): {_last_error(result.tail)}",
         )
     return result.tail or "installed without output"
+
+
+def _prune(settings: Settings) -> None:
+    """Removes the builds beyond `kept_builds` that nobody used for a week; none that a measurement may be using."""
+    finished = sorted(settings.cache_dir.glob("builds/*/finished"), key=lambda mark: mark.stat().st_mtime, reverse=True)
+    for mark in finished[settings.kept_builds :]:
+        if time.time() - mark.stat().st_mtime > WEEK_SECONDS:
+            mark.unlink()  # first of all: what is removed half way must not count as a build
+            shutil.rmtree(mark.parent, ignore_errors=True)
 
 
 def _last_error(tail: str) -> str:
@@ -206,6 +220,13 @@ def ruler_facts(python: Path) -> dict[str, Any]:
         )
     facts: dict[str, Any] = json.loads(done.stdout)
     return facts
+
+
+def ruler_versions(python: Path) -> dict[str, Any]:
+    """What the pages show of the ruler's environment."""
+    facts = ruler_facts(python)
+    versions = dict(package.split("==", 1) for package in facts["packages"])
+    return {"python": facts["python"].split()[0], "torch": versions.get("torch", ""), "ruler": facts["ruler"]}
 
 
 @cache

@@ -6,14 +6,32 @@ import json
 import logging
 import os
 import sys
+import threading
+import time
 
 import click
 
 from gprojci_workers import __version__
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
+from gprojci_workers.build import ruler_versions
+from gprojci_workers.failure import AttemptFailed
 from gprojci_workers.settings import ConfigurationError, load_settings
 
 HELLO_PATIENCE = 600.0
+
+
+def stay_known(api: Api, seconds: float) -> None:
+    """Tells the service every now and then, from a thread of its own, that this worker is there."""
+
+    def run() -> None:
+        while True:
+            time.sleep(seconds)
+            try:
+                api.alive()
+            except (ServiceRefused, ServiceUnreachable) as error:
+                logging.getLogger(__name__).warning("%s", error)
+
+    threading.Thread(target=run, name="alive", daemon=True).start()
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,11 +59,15 @@ def main(log_level: str, describe: bool) -> None:
         return
     os.environ["GPROJCI_BOOT_ID"] = settings.boot_id  # the pool processes are the same start of the same worker
     try:
-        Api(settings).hello(settings, patience=HELLO_PATIENCE)
+        welcome = Api(settings).hello(settings, ruler_versions(settings.ruler_python), patience=HELLO_PATIENCE)
+    except AttemptFailed as error:
+        click.echo(f"gprojci-worker: {error.detail}", err=True)
+        sys.exit(2)
     except (ServiceRefused, ServiceUnreachable) as error:
         click.echo(f"gprojci-worker: {settings.service_url}: {error}", err=True)
         sys.exit(3)
     click.echo(f"{settings.worker_name}: measuring for {settings.hardware} on {settings.device_name}")
+    stay_known(Api(settings), float(welcome["heartbeat_seconds"]))
     from gprojci_workers.worker import app  # builds itself from the settings, which are known to be right only now
 
     app.worker_main(

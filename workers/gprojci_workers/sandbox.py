@@ -1,8 +1,8 @@
-"""Runs foreign code: no secrets, no network where the kernel allows it, and limits on time, memory and output.
+"""Runs foreign code: without secrets, without network for measurements, and with limits on time, memory and output.
 
-Where `unshare` may make namespaces (root, or unprivileged user namespaces), the process gets a network without
-interfaces and a process namespace of its own, so nothing of it survives. Where it may not, the process group is killed
-instead, and the report's environment says `network: shared`.
+Where this host can give namespaces (see `isolation`), the process has a process list, a mount table and, for a
+measurement, a network of its own, sees none of the hidden files, and nothing of it survives. Where it cannot, the
+process group is killed instead, the environment is still scrubbed, and the report says `network: shared`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import psutil
+
+from gprojci_workers import isolation
 
 # What a kernel may need to find its compiler, its GPU and its libraries. Everything else, all secrets with it, is gone.
 PASSED_ON = (
@@ -73,30 +73,13 @@ class Result:
     """The last 8,000 characters of its output."""
 
 
-@cache
-def namespaces() -> tuple[str, ...]:
-    """The `unshare` command line that works on this host, or nothing where none does."""
-    if shutil.which("unshare") is None:
-        return ()
-    isolating = ("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
-    for command in (("unshare", *isolating), ("unshare", "--user", "--map-root-user", *isolating)):
-        if subprocess.run([*command, "true"], capture_output=True, check=False, timeout=30).returncode == 0:
-            return command
-    return ()
-
-
-@cache
-def _dies_with_us() -> tuple[str, ...]:
-    """Has the process killed when this one dies, whatever kills it."""
-    return ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
-
-
 def run(
     command: list[str],
     *,
     directory: Path,
     limits: Limits,
     network: bool,
+    hidden: tuple[Path, ...],
     on_output: Callable[[str], None],
     should_stop: Callable[[], bool],
     environment: dict[str, str] | None = None,
@@ -106,15 +89,16 @@ def run(
     Args:
         directory: its working, home and temporary directory; must exist.
         network: whether it may use the network (a build that must download; never a measurement).
+        hidden: files and directories with secrets, which it finds empty.
         environment: variables beside those every sandboxed process gets.
     """
-    isolation = () if network else namespaces()
+    wrapped, apart = isolation.wrap(command, network=network, hidden=hidden)
     names = (*PASSED_ON, *PIP_PASSED_ON) if network else PASSED_ON
     variables = {name: os.environ[name] for name in names if name in os.environ}
     variables |= {"HOME": str(directory), "TMPDIR": str(directory), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
-    variables |= {"GPROJCI_NETWORK": "isolated" if isolation else "shared", **(environment or {})}
+    variables |= {"GPROJCI_NETWORK": "isolated" if apart and not network else "shared", **(environment or {})}
     process = subprocess.Popen(
-        [*_dies_with_us(), *isolation, *command],
+        wrapped,
         cwd=directory,
         env=variables,
         stdin=subprocess.DEVNULL,

@@ -20,8 +20,28 @@ class ConfigurationError(Exception):
     """A setting is missing or wrong; the message names the variable."""
 
 
+CREDENTIALS = (
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".config/gcloud",
+    ".config/gh",
+    ".docker",
+    ".kube",
+    ".gnupg",
+    ".netrc",
+    ".git-credentials",
+    ".pypirc",
+    ".cache/huggingface/token",
+)
+
+
 def _machine_memory() -> int:
-    return int(psutil.virtual_memory().total * 0.8)
+    """80 % of what this machine, or the container this runs in, has."""
+    total = psutil.virtual_memory().total
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.exists() else "max"
+    return int(min(total, int(text) if text.isdigit() else total) * 0.8)
 
 
 class Settings(BaseSettings):
@@ -54,6 +74,11 @@ class Settings(BaseSettings):
     )
     output_bytes: int = Field(50_000_000, gt=0, description="Most output a build or measurement may print.")
     build_seconds: float = Field(1800.0, gt=0, description="Longest build of one commit.")
+    hidden_paths: list[Path] = Field(
+        [],
+        description="Files and directories that code under test finds empty, as JSON, beside the usual ones of a home.",
+    )
+    kept_builds: int = Field(50, ge=2, description="Builds that are kept; older ones unused for a week are removed.")
     boot_id: str = Field(
         default_factory=lambda: uuid.uuid4().hex,
         description="Which start of the process this is; set by the worker itself.",
@@ -73,6 +98,10 @@ class Settings(BaseSettings):
         )
         self.hardware = self.hardware or slug or "cpu"
         return self
+
+    def hidden(self) -> tuple[Path, ...]:
+        """What code under test must not see: the configured paths, and where people keep credentials."""
+        return (*self.hidden_paths, *(Path.home() / name for name in CREDENTIALS))
 
 
 def load_settings() -> Settings:

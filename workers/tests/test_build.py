@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -74,6 +75,16 @@ def test_an_environment_that_was_killed_half_way_is_built_anew(origin, kernel, b
     again, _ = build_commit(sha)
     assert not again.reused
     assert python(again, "import kernel_under_test as k; print(k.VALUE)") == "1"
+
+
+def test_builds_that_nobody_uses_are_removed(origin, kernel, build_commit, worker_settings):
+    worker_settings.kept_builds = 2
+    built = [build_commit(origin.commit(kernel(f"VALUE = {number}\n")))[0] for number in range(3)]
+    assert all(one.python.exists() for one in built), "all were used just now"
+    for one in built:
+        os.utime(one.site.parent / "finished", (0, 0))
+    build_commit(origin.commit(kernel("VALUE = 3\n")))
+    assert [one.python.exists() for one in built].count(True) == 1
 
 
 def test_a_build_that_fails_says_why_and_is_not_kept(origin, kernel, build_commit, worker_settings):

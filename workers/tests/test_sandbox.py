@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from gprojci_workers import sandbox
+from gprojci_workers import isolation, sandbox
 from gprojci_workers.sandbox import Limits
 
 ROOMY = Limits(seconds=60, memory_bytes=4 * 2**30, output_bytes=10**6)
@@ -20,13 +20,14 @@ ROOMY = Limits(seconds=60, memory_bytes=4 * 2**30, output_bytes=10**6)
 def run(tmp_path):
     """Runs Python code in the sandbox; returns the result and its output."""
 
-    def start(code, limits=ROOMY, network=False, should_stop=lambda: False):
+    def start(code, limits=ROOMY, network=False, should_stop=lambda: False, hidden=()):
         output: list[str] = []
         result = sandbox.run(
             [sys.executable, "-P", "-c", code],
             directory=tmp_path,
             limits=limits,
             network=network,
+            hidden=hidden,
             on_output=output.append,
             should_stop=should_stop,
         )
@@ -79,7 +80,7 @@ def test_no_secret_is_seen(run, monkeypatch):
 
 
 def test_there_is_no_network(run):
-    if not sandbox.namespaces():
+    if not isolation.wrap([], network=False, hidden=())[1]:
         pytest.fail("this host can make no namespaces: a measurement here would have the network")
     code = "import socket; s = socket.socket(); s.settimeout(5); s.connect(('127.0.0.1', 9))"
     result, output = run(code)
@@ -87,12 +88,38 @@ def test_there_is_no_network(run):
     assert "isolated" in run("import os; print(os.environ['GPROJCI_NETWORK'])")[1]
 
 
+@pytest.mark.parametrize("network", [True, False])
+def test_hidden_paths_are_empty_and_stay_so(run, tmp_path, network):
+    secret, folder = tmp_path / "secret", tmp_path / "folder"
+    secret.write_text("a-secret")
+    folder.mkdir()
+    (folder / "key").write_text("a-secret")
+    code = f"""
+import os, pathlib, subprocess
+secret = pathlib.Path({str(secret)!r})
+print(repr(secret.read_text()), os.listdir({str(folder)!r}))
+subprocess.run(["umount", secret], capture_output=True)
+print(repr(secret.read_text()))
+"""
+    _, output = run(code, network=network, hidden=(secret, folder, tmp_path / "absent"))
+    assert output == "'' []\n''\n"
+    assert secret.read_text() == "a-secret"
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_the_workers_own_processes_are_not_seen(run, network):
+    _, output = run(
+        "import os; print(sorted(int(name) for name in os.listdir('/proc') if name.isdigit()))", network=network
+    )
+    assert str(os.getpid()) not in output.strip("[]\n").split(", ")
+
+
 def test_it_dies_with_its_parent(tmp_path):
     mark = f"orphan-{os.getpid()}-{time.monotonic_ns()}"
     code = f"import time; time.sleep(300)  # {mark}"
     parent = (
         "import sys; from pathlib import Path; from gprojci_workers import sandbox\n"
-        f"sandbox.run([sys.executable, '-c', {code!r}], directory=Path({str(tmp_path)!r}), network=False,"
+        f"sandbox.run([sys.executable, '-c', {code!r}], directory=Path({str(tmp_path)!r}), network=False, hidden=(),"
         " limits=sandbox.Limits(300, 2**32, 10**6), on_output=print, should_stop=lambda: False)"
     )
 

@@ -48,7 +48,6 @@ def create(
     base_sha: str | None,
     ref: str | None,
     pull_request: PullRequest | None = None,
-    retry_of: Job | None = None,
 ) -> list[int]:
     """Makes a job for each hardware class of the project and returns their numbers; one that exists is not made twice.
 
@@ -65,9 +64,8 @@ def create(
             ref=ref,
             hardware=hardware,
             pull_request_id=pull_request.id if pull_request else None,
-            dedup_key=_dedup_key(project, kind, head_sha, base_sha, hardware, pull_request, retry_of),
-            retry_of_id=retry_of.id if retry_of else None,
-            state="awaiting_approval" if pull_request and pull_request.from_fork else "queued",
+            dedup_key=_dedup_key(project, kind, head_sha, base_sha, hardware, pull_request),
+            state=_first_state(pull_request, None),
         )
         if repository.by_dedup_key(session, job.dedup_key) is not None:
             continue
@@ -92,11 +90,9 @@ def _dedup_key(
     base_sha: str | None,
     hardware: str,
     pull_request: PullRequest | None,
-    retry_of: Job | None,
 ) -> str:
     subject = f"#{pull_request.number}" if pull_request else kind
-    again = f"/retry-of-{retry_of.id}" if retry_of else ""
-    return f"{project.id}/{subject}/{head_sha}/{base_sha or 'parent'}/{hardware}{again}"
+    return f"{project.id}/{subject}/{head_sha}/{base_sha or 'parent'}/{hardware}"
 
 
 def _supersede(session: Session, settings: Settings, pull_request: PullRequest, by: list[int]) -> None:
@@ -147,13 +143,13 @@ def approve(session: Session, job_id: int, head_sha: str) -> Job:
         raise JobNotWaiting(
             f"job {job_id} is {job.state} and about commit {job.head_sha}; only a waiting commit can be approved"
         )
-    job.state = "queued"
+    job.state, job.approved_at = "queued", now()
     send_after_commit(session, MEASURE, job.id, queue=measure_queue(job.hardware))
     return job
 
 
 def rerun(session: Session, settings: Settings, job_id: int) -> Job:
-    """A new job about the same commits, with a measurement of its own.
+    """A new job about the same commits; a fork's commit that nobody approved still waits for it.
 
     Raises:
         JobNotFound: there is none.
@@ -173,12 +169,22 @@ def rerun(session: Session, settings: Settings, job_id: int) -> Job:
         pull_request_id=job.pull_request_id,
         retry_of_id=job.id,
         dedup_key=f"{project.id}/rerun-of-{job.id}/{now().isoformat()}",
+        approved_at=job.approved_at,
+        state=_first_state(
+            session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None, job.approved_at
+        ),
     )
     session.add(again)
     session.flush()
     github.announce(session, settings, project, again)
-    send_after_commit(session, MEASURE, again.id, queue=measure_queue(again.hardware))
+    if again.state == "queued":
+        send_after_commit(session, MEASURE, again.id, queue=measure_queue(again.hardware))
     return again
+
+
+def _first_state(pull_request: PullRequest | None, approved_at: datetime | None) -> str:
+    """A fork's commit waits until somebody has approved it; whatever else is queued at once."""
+    return "awaiting_approval" if pull_request and pull_request.from_fork and approved_at is None else "queued"
 
 
 def claim(

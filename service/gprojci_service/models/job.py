@@ -42,6 +42,8 @@ class Job(Keyed, Base):
     """Of a job that ended without a report: build_error, timeout, lost_worker, …"""
     detail: Mapped[str | None]
     """Why it was cancelled or failed, in words."""
+    approved_at: Mapped[datetime | None]
+    """When a maintainer let this commit of a fork be built; of others it is not asked."""
     superseded_by_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
     retry_of_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)

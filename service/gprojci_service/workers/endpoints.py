@@ -11,6 +11,7 @@ from gprojci_service.results import service as results
 from gprojci_service.results.schemas import AttemptReport, Received
 from gprojci_service.workers import repository, service
 from gprojci_service.workers.schemas import (
+    Alive,
     Claim,
     Claimed,
     Heartbeat,
@@ -35,6 +36,12 @@ def list_workers(session: SessionDep) -> list[Worker]:
 def hello(request: Request, session: SessionDep, body: Hello) -> Welcome:
     """A worker process has started."""
     return service.greet(session, request.app.state.settings, body)
+
+
+@router.post("/alive", status_code=204)
+def alive(session: SessionDep, body: Alive) -> None:
+    """An idle worker is there."""
+    service.keep_known(session, body.worker)
 
 
 @router.post("/claim", response_model=Claimed, responses={204: {"description": "nothing waits"}})

@@ -31,6 +31,12 @@ class Welcome(BaseModel):
     heartbeat_seconds: float
 
 
+class Alive(BaseModel):
+    """A worker is there and has nothing to do."""
+
+    worker: str = NAME
+
+
 class Claim(BaseModel):
     """A worker asks for work; `job_id` is what a message told it of."""
 

@@ -47,15 +47,29 @@ def greet(session: Session, settings: Settings, hello: Hello) -> Welcome:
     )
 
 
+def keep_known(session: Session, name: str) -> None:
+    """Notes that an idle worker is there.
+
+    Raises:
+        WorkerNotFound: the worker has not said hello.
+    """
+    _known(session, name).last_seen_at = now()
+
+
+def _known(session: Session, name: str) -> Worker:
+    worker = repository.by_name(session, name)
+    if worker is None:
+        raise WorkerNotFound(f"worker {name!r} is unknown; POST /api/v1/worker/hello first")
+    return worker
+
+
 def claim(session: Session, settings: Settings, request: Claim) -> Claimed | None:
     """Hands out the next attempt, or None where nothing waits.
 
     Raises:
         WorkerNotFound: the worker has not said hello.
     """
-    worker = repository.by_name(session, request.worker)
-    if worker is None:
-        raise WorkerNotFound(f"worker {request.worker!r} is unknown; POST /api/v1/worker/hello first")
+    worker = _known(session, request.worker)
     worker.last_seen_at = now()
     claimed = jobs.claim(session, settings, worker, request.claim_id, request.job_id)
     if claimed is None:
