@@ -184,3 +184,11 @@ def test_heat_map_turns_at_the_limit_and_keeps_nan_visible() -> None:
 )
 def test_percent(value: float, text: str) -> None:
     assert percent(value) == text
+
+
+def test_one_wild_pair_does_not_hide_the_rest_and_is_counted() -> None:
+    ratios = (*(1 + 0.001 * index for index in range(39)), 9.0)
+    comparison = paired_ratios.Comparison("head ÷ base", ratios, 1.02, 1.01, 1.03)
+    chart = paired_ratios.figure(paired_ratios.PairedRatiosData((comparison,), 0.1))
+    assert chart.layout.xaxis.range[1] < 1.2
+    assert any("1 of the pairs beyond" in (note.text or "") for note in chart.layout.annotations)

@@ -97,10 +97,24 @@ def figure(data: PairedRatiosData) -> go.Figure:
             showarrow=False,
             font={"size": 11, "color": theme.LIMIT.light},
         )
+    low, high = _window(data)
+    beyond = sum(not low <= ratio <= high for comparison in data.comparisons for ratio in comparison.ratios)
+    if beyond:
+        chart.add_annotation(
+            x=1,
+            xref="paper",
+            xanchor="right",
+            y=0,
+            yref="paper",
+            yanchor="bottom",
+            text=f"{beyond} of the pairs beyond; a double click shows all",
+            showarrow=False,
+            font={"size": 11, "color": theme.AXIS.light},
+        )
     theme.styled(chart, height=max(200, 100 + 54 * len(rows)), legend=False)
     chart.update_layout(
         margin={"l": 8, "r": 12, "t": 28, "b": 8},
-        xaxis=theme.axis("time ratio of one pair (left is faster)", ticksuffix="×"),
+        xaxis=theme.axis("time ratio of one pair (left is faster)", ticksuffix="×", range=[low, high]),
         yaxis=theme.axis(
             "",
             showticklabels=False,
@@ -110,6 +124,17 @@ def figure(data: PairedRatiosData) -> go.Figure:
         ),
     )
     return chart
+
+
+def _window(data: PairedRatiosData) -> tuple[float, float]:
+    """What is shown at first: every interval, the margin, and the inner nine tenths of the pairs of each comparison."""
+    ends = [1.0, 1.0 + (data.margin or 0.0)]
+    for comparison in data.comparisons:
+        pairs = sorted(comparison.ratios)
+        cut = len(pairs) // 20
+        ends += [comparison.low, comparison.high, *pairs[cut : len(pairs) - cut]]
+    padding = 0.05 * (max(ends) - min(ends)) or 0.05
+    return min(ends) - padding, max(ends) + padding
 
 
 def _jitter(index: int) -> float:
