@@ -21,11 +21,15 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+# The last one is what the driver's own node needs and a minimal system lacks.
+PACKAGES = ("chromium", "fonts-dejavu-core", "libatomic1")
 _INSTALL_SECONDS = 900
 
 
 def find_chromium() -> str | None:
     """Path of a Chromium that starts: of GPROJCI_CHROMIUM, on PATH, or Playwright's own download; else None.
+
+    None too where Playwright's driver cannot run, since nothing could drive the browser then.
 
     Raises:
         FileNotFoundError: GPROJCI_CHROMIUM is set, but what it names does not start; nothing else is taken instead.
@@ -35,6 +39,8 @@ def find_chromium() -> str | None:
         if not _starts(wanted):
             raise FileNotFoundError(f"GPROJCI_CHROMIUM: {wanted} does not start")
         return wanted
+    if not _driver_starts():
+        return None
     on_path = (shutil.which(name) for name in NAMES)
     return next((path for path in on_path if path and _starts(path)), None) or _of_playwright()
 
@@ -43,12 +49,17 @@ def install() -> str | None:
     """Installs Chromium, by apt where that is possible, else by Playwright's download; returns its path, or None."""
     if os.geteuid() == 0 and shutil.which("apt-get"):
         _run(["apt-get", "update", "-q"])
-        _run(["apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium", "fonts-dejavu-core"])
+        _run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES])
         found = find_chromium()
         if found:
             return found
     _run([sys.executable, "-m", "playwright", "install", "chromium"])
     return find_chromium()
+
+
+def _driver_starts() -> bool:
+    command = [sys.executable, "-m", "playwright", "--version"]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 
 def _of_playwright() -> str | None:
