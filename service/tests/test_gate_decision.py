@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gprojci_service.gate.decision import decide, without_report
+from gprojci_service.results.service import Point, points
 from gprojci_suite.contract.manifest import GateSettings
 from gprojci_suite.contract.report import Report
 
@@ -106,8 +107,105 @@ def test_informative_limits_do_not_decide(make_report):
     assert decision.summary == "nothing is gated: the base's manifest sets no limits"
 
 
+def moved(median, case="late-keybias", backend="gproj", revision="head", response="dq_key_shift"):
+    return {
+        "backend": backend,
+        "revision": revision,
+        "case": case,
+        "response": response,
+        "median": median,
+        "worst": median,
+        "worst_slice": "" if median == "NaN" else "L1.b0.h0",
+        "slices": 1,
+        "vanishing": int(median == "NaN"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("median", "verdict"),
+    [(0.001, "pass"), (0.004, "pass"), (0.0041, "fail"), ("Infinity", "fail"), ("NaN", "neutral")],
+)
+def test_symmetry_ceiling(make_report, median, verdict):
+    report = make_report(symmetry={"responses": [], "summary": [moved(median)]})
+    assert judge(report, {"dq_symmetry_ceiling": 0.004}).verdict == verdict
+
+
+def test_symmetry_is_gated_on_the_heads_key_shift_alone(make_report):
+    summary = [moved(0.001), moved(9.0, revision="base"), moved(9.0, response="dk_row_sum")]
+    report = make_report(symmetry={"responses": [], "summary": summary})
+    decision = judge(report, {"dq_symmetry_ceiling": 0.004})
+    assert [(finding.limit_key, finding.verdict) for finding in decision.findings] == [("dq_symmetry_ceiling", "pass")]
+
+
+def test_symmetry_holds_on_long_shapes_whatever_inputs_are_gated(make_report):
+    summary = [moved(0.001), moved(0.75, case="1x1x16384x64.causal.bfloat16")]
+    report = make_report(symmetry={"responses": [], "summary": summary})
+    decision = judge(report, {"dq_symmetry_ceiling": 0.004}, inputs=("late-keybias",))
+    assert (
+        decision.summary
+        == (
+            "gproj: response of dQ to a shift of the keys on 1x1x16384x64.causal.bfloat16 is 75% (median), limit 0.4%; "
+            "worst head L1.b0.h0 75%"
+        )[:140]
+    )
+    assert decision.verdict == "fail"
+
+
+def test_symmetry_that_was_not_measured_is_neutral(make_report):
+    assert judge(make_report(), {"dq_symmetry_ceiling": 0.004, **CEILING}).verdict == "neutral"
+
+
 def test_step_limits_are_not_silently_passed(make_report):
-    assert judge(make_report(), {"step_overhead_ceiling": 0.02, **CEILING}).verdict == "neutral"
+    decision = judge(make_report(), {"step_overhead_ceiling": 0.02, **CEILING})
+    assert decision.verdict == "neutral"
+    assert "measures no training step" in decision.summary
+
+
+def trained(low, high, against, against_revision):
+    middle = (low + high) / 2
+    pair = {"against_backend": against, "against_revision": against_revision, "case": "450m", "pass": "step"}
+    interval = {"pairs": 2, "ratio": middle, "low": low, "high": high, "confidence": 0.95, "ratios": [middle, middle]}
+    return {"backend": "gproj", "revision": "head", **pair, **interval, "control": False}
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"), [((1.0, 1.019), "pass"), ((1.021, 1.03), "fail"), ((1.01, 1.03), "neutral")]
+)
+@pytest.mark.parametrize(
+    ("key", "against", "other"),
+    [
+        ("step_overhead_increase", ("gproj", "base"), ("sdpa-math", "ruler")),
+        ("step_overhead_ceiling", ("sdpa-math", "ruler"), ("gproj", "base")),
+    ],
+)
+def test_a_training_step_decides_by_the_whole_interval(make_report, interval, verdict, key, against, other):
+    compared = [trained(*interval, *against), trained(9.0, 9.1, *other)]
+    decision = judge(make_report(step={"measurements": [], "comparisons": compared}), {key: 0.02})
+    assert decision.verdict == verdict
+    (finding,) = decision.findings
+    assert (finding.case, finding.low) == ("450m", pytest.approx(interval[0] - 1))
+    assert "training step time on 450m is" in finding.message
+
+
+def test_a_step_that_this_backend_did_not_take_is_neutral(make_report):
+    report = make_report(step={"measurements": [], "comparisons": []})
+    decision = judge(report, {"step_overhead_ceiling": 0.02})
+    assert (decision.verdict, decision.summary) == (
+        "neutral",
+        "gproj: training step time over the anchor's was not measured",
+    )
+
+
+def test_a_training_step_becomes_points(make_report):
+    measured = {"backend": "gproj", "revision": "head", "model": "450m", "seconds": [0.2, 0.4], "median_seconds": 0.3}
+    measured |= {"attention_share": 0.135, "peak_memory_bytes": None, "loss": 5.5}
+    compared = [trained(1.01, 1.03, "sdpa-math", "ruler"), trained(1.0, 1.1, "gproj", "base")]
+    report = make_report(time=None, step={"measurements": [measured], "comparisons": compared})
+    found = [point for point in points(Report.from_json(report)) if point.metric.startswith("step")]
+    assert found == [
+        Point("gproj", "head", "450m", "step_seconds", "seconds", 0.3, None, None, 2),
+        Point("gproj", "head", "450m", "step_ratio_anchor", "ratio", 1.02, 1.01, 1.03, 2),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 from gprojci_suite.contract import ManifestError, RunSpec
 from gprojci_suite.contract import manifest as manifest_format
 from gprojci_suite.contract.manifest import Manifest
-from gprojci_suite.contract.spec import LimitsSpec, SubjectSpec, ThroughputSpec
-from gprojci_suite.contract.vocabulary import Device, SubjectRevision, Suite
+from gprojci_suite.contract.spec import InvariantsSpec, LimitsSpec, SubjectSpec, ThroughputSpec
+from gprojci_suite.contract.vocabulary import STEP_MODELS, Device, SubjectRevision, Suite
 from gprojci_workers.build import Built
 from gprojci_workers.checkout import MANIFEST
 from gprojci_workers.failure import AttemptFailed
@@ -72,18 +72,31 @@ def make_spec(
     ]
     timing = policy.throughput
     shapes = _union(timing.shapes, head.throughput.shapes)
+    asked = {*timing.step_models, *head.throughput.step_models}
+    models = tuple(model for model in STEP_MODELS if model in asked)
     inputs = _union(policy.accuracy.inputs, head.accuracy.inputs)
     wanted: tuple[tuple[Suite, list[str]], ...] = (("accuracy", inputs), ("throughput", shapes))
+    accuracy = (policy.accuracy, head.accuracy)
+    invariants = InvariantsSpec(
+        shapes=tuple(_union(*(settings.shapes for settings in accuracy))),
+        repeats=max(settings.repeats for settings in accuracy),
+    )
+    wanted += (
+        ("symmetry", [*inputs, *invariants.shapes] if any(settings.symmetry for settings in accuracy) else []),
+        ("determinism", [*inputs, *invariants.shapes] if any(settings.determinism for settings in accuracy) else []),
+        ("surface", ["synthetic:offset"] if any(settings.surface for settings in accuracy) else []),
+        ("step", list(models)),
+    )
     suites = [suite for suite, cases in wanted if cases]
     if not suites:
         raise AttemptFailed(
-            "build_error", f"{MANIFEST} names neither [accuracy] inputs nor [throughput] shapes: nothing to measure"
+            "build_error",
+            f"{MANIFEST} names neither [accuracy] inputs nor [throughput] shapes or step_models: nothing to measure",
         )
     peers = _union(policy.accuracy.peers, timing.peers, head.accuracy.peers, head.throughput.peers)
     limits = policy.gate.limits
-    margin = min(
-        (limits[key] for key in ("kernel_time_increase", "kernel_overhead_ceiling") if key in limits), default=0.1
-    )
+    kernel = [limits[key] for key in ("kernel_time_increase", "kernel_overhead_ceiling") if key in limits]
+    step = [limits[key] for key in ("step_overhead_increase", "step_overhead_ceiling") if key in limits]
     return RunSpec(
         schema_version=1,
         device=device,
@@ -94,9 +107,17 @@ def make_spec(
         anchor=timing.anchor,
         inputs=tuple(inputs),
         input_directory=str(input_directory) if input_directory else None,
-        throughput=ThroughputSpec(shapes=tuple(shapes), pairs=timing.pairs, max_pairs=timing.max_pairs, margin=margin)
-        if shapes
+        throughput=ThroughputSpec(
+            shapes=tuple(shapes),
+            pairs=timing.pairs,
+            max_pairs=timing.max_pairs,
+            margin=min(kernel, default=0.1),
+            step_models=models,
+            step_margin=min(step, default=None),
+        )
+        if shapes or models
         else None,
+        invariants=invariants,
         limits=LimitsSpec(call_seconds=min(120.0, seconds), start_seconds=min(120.0, seconds)),
     )
 

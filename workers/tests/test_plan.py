@@ -83,3 +83,32 @@ def test_a_missing_or_broken_manifest_says_what_to_do():
         read_manifest(None, revision="head", sha="a" * 40, device="cpu")
     with pytest.raises(AttemptFailed, match="line 2"):
         read_manifest("[gate]\nnonsense = 1\n", revision="head", sha="a" * 40, device="cpu")
+
+
+def test_symmetry_and_determinism_run_only_where_a_manifest_says_so() -> None:
+    plain = spec_of(HEAD, BASE)
+    assert not {"symmetry", "determinism"} & set(plain.suites)
+    asked = BASE.replace("[throughput]", 'symmetry = true\nshapes = ["1x1x16384x64"]\nrepeats = 7\n[throughput]')
+    spec = spec_of(HEAD, asked)
+    assert "symmetry" in spec.suites
+    assert "determinism" not in spec.suites
+    assert (spec.invariants.shapes, spec.invariants.repeats) == (("1x1x16384x64",), 7)
+    assert "determinism" in spec_of(HEAD.replace("[gate]", "determinism = true\n[gate]"), BASE).suites
+
+
+def test_the_surface_is_measured_only_where_a_manifest_says_so() -> None:
+    assert "surface" not in spec_of(HEAD, BASE).suites
+    assert "surface" in spec_of(HEAD, BASE.replace("[throughput]", "surface = true\n[throughput]")).suites
+    assert "surface" in spec_of(HEAD.replace("[gate]", "surface = true\n[gate]"), BASE).suites
+
+
+def test_step_models_of_both_manifests_are_trained():
+    base = BASE.replace("[gate]", 'step_models = ["tiny"]\n[gate]\nstep_overhead_ceiling = 0.02')
+    head = '[backends.gproj]\nentry = "gproj:attention"\n[throughput]\nstep_models = ["450m"]\n'
+    spec = spec_of(head, base)
+    assert "step" in spec.suites
+    assert spec.throughput is not None
+    assert spec.throughput.step_models == ("450m", "tiny")
+    assert (spec.throughput.margin, spec.throughput.step_margin) == (0.05, 0.02)
+    alone = spec_of(head, None)
+    assert (alone.suites, alone.throughput.shapes, alone.throughput.step_margin) == (("step",), (), None)

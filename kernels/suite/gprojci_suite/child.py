@@ -5,7 +5,9 @@ may be that of a measured environment, which holds torch and the subject: nothin
 """
 
 import ctypes
+import gc
 import importlib
+import inspect
 import json
 import os
 import signal
@@ -19,6 +21,7 @@ from typing import Any
 CLOCK = time.perf_counter  # Taken before any measured code is imported, which could replace it.
 DETAIL_LIMIT = 4000
 FLUSH_BYTES = 2**28
+COMMANDS = ("start", "supported", "load", "compute", "time", "load_step", "step", "release")
 
 
 class Refused(Exception):
@@ -49,6 +52,7 @@ class Backend:
         self.case: dict[str, Any] = {}
         self.tensors: dict[str, Any] = {}
         self.flush_buffer: Any = None
+        self.step_model: Any = None
 
     def start(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Import torch and the backend: a peer by `peer`, or a subject by `entry`, checked to come from `site`."""
@@ -67,7 +71,7 @@ class Backend:
             self.attention = self.peer.attention
         else:
             self.attention = load_entry(message["entry"], message["site"], message["path"])
-        return {"torch": torch.__version__}
+        return {"torch": torch.__version__, "deterministic": takes_deterministic(self.attention)}
 
     def supported(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Refuse with the peer's reason when it cannot compute the case."""
@@ -91,6 +95,8 @@ class Backend:
             name: tensor.to(self.device, dtype).requires_grad_(name != "do") for name, tensor in tensors.items()
         }
         self.case = {"causal": message["causal"], "softmax_scale": message["softmax_scale"]}
+        if message.get("deterministic"):
+            self.case["deterministic"] = True
         if self.device == "cuda" and self.flush_buffer is None:
             self.flush_buffer = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
         return {"dtype": str(self.tensors["q"].dtype).removeprefix("torch.")}
@@ -108,7 +114,45 @@ class Backend:
         """Seconds of `repeat` forward and backward passes, each on a cold L2 cache on CUDA."""
         timed = self._time_cuda if self.device == "cuda" else self._time_cpu
         steps = [timed() for _ in range(message["repeat"])]
-        return {"forward": [step[0] for step in steps], "backward": [step[1] for step in steps]}
+        forward, backward, forward_peak, backward_peak = (list(part) for part in zip(*steps, strict=True))
+        peaks = {"forward_peak": forward_peak, "backward_peak": backward_peak}
+        return {"forward": forward, "backward": backward, **peaks}
+
+    def load_step(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Build a model with the backend as its attention, in place of any earlier one."""
+        from gprojci_suite.step_model import TrainingStep
+
+        assert self.attention is not None
+        self.release(message)
+        dtype = getattr(self.peer, "INPUT_DTYPE", None)
+        self.step_model = TrainingStep(message["model"], self.attention, dtype, self.device, message["seed"])
+        return {}
+
+    def step(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Seconds, losses and peak memory of `repeat` training steps, without attention where `skip_attention`."""
+        import torch
+
+        from gprojci_suite.step_model import WrongAttention
+
+        if self.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            steps = [self.step_model(skip_attention=message["skip_attention"]) for _ in range(message["repeat"])]
+        except WrongAttention as error:
+            raise Refused("wrong_result", str(error)) from error
+        peak = torch.cuda.max_memory_allocated() if self.device == "cuda" else None
+        losses = [step[1] for step in steps]
+        return {"seconds": [step[0] for step in steps], "losses": losses, "peak_memory_bytes": peak}
+
+    def release(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Give back the memory of cases and models."""
+        import torch
+
+        self.step_model, self.flush_buffer, self.tensors = None, None, {}
+        gc.collect()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+        return {}
 
     def _forward(self) -> Any:
         import torch
@@ -134,27 +178,32 @@ class Backend:
                 raise Refused("wrong_result", f"{name} is missing: o does not depend on {name[1]}")
         return gradients[0], gradients[1], gradients[2]
 
-    def _time_cpu(self) -> tuple[float, float]:
+    def _time_cpu(self) -> tuple[float, float, None, None]:
         begin = CLOCK()
         o = self._forward()
         middle = CLOCK()
         self._backward(o)
-        return middle - begin, CLOCK() - middle
+        return middle - begin, CLOCK() - middle, None, None
 
-    def _time_cuda(self) -> tuple[float, float]:
+    def _time_cuda(self) -> tuple[float, float, int, int]:
         import torch
 
         events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+        torch.cuda.reset_peak_memory_stats()
         self.flush_buffer.zero_()
         events[0].record()
         o = self._forward()
         events[1].record()
+        forward_peak = torch.cuda.max_memory_allocated() - FLUSH_BYTES
+        torch.cuda.reset_peak_memory_stats()
         self.flush_buffer.zero_()
         events[2].record()
         self._backward(o)
         events[3].record()
         torch.cuda.synchronize()
-        return events[0].elapsed_time(events[1]) / 1000, events[2].elapsed_time(events[3]) / 1000
+        backward_peak = torch.cuda.max_memory_allocated() - FLUSH_BYTES
+        seconds = [events[0].elapsed_time(events[1]) / 1000, events[2].elapsed_time(events[3]) / 1000]
+        return seconds[0], seconds[1], forward_peak, backward_peak
 
 
 def load_entry(entry: str, site: str, path: str | None) -> Callable[..., Any]:
@@ -183,6 +232,16 @@ def load_entry(entry: str, site: str, path: str | None) -> Callable[..., Any]:
     return target
 
 
+def takes_deterministic(attention: Any) -> bool:
+    """Whether a callable names the keyword `deterministic`; one that swallows any keyword does not tell."""
+    try:
+        parameters = inspect.signature(attention).parameters
+    except (TypeError, ValueError):
+        return False
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return "deterministic" in parameters and parameters["deterministic"].kind in named
+
+
 def describe(error: BaseException) -> str:
     """The exception and the end of its traceback, capped."""
     trace = "".join(traceback.format_exception(error)).rstrip()
@@ -202,7 +261,7 @@ def classify(error: BaseException) -> str:
 def serve(read: Any, write: Any) -> None:
     """Answer commands until the parent closes the pipe."""
     backend = Backend()
-    commands = {name: getattr(backend, name) for name in ("start", "supported", "load", "compute", "time")}
+    commands = {name: getattr(backend, name) for name in COMMANDS}
     for line in read:
         message = json.loads(line)
         try:

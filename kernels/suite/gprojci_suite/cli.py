@@ -9,8 +9,8 @@ from pathlib import Path
 from gprojci_suite import __version__
 from gprojci_suite.contract.errors import ContractError
 from gprojci_suite.contract.report import Report
-from gprojci_suite.contract.spec import LimitsSpec, RunSpec, SubjectSpec, ThroughputSpec
-from gprojci_suite.contract.vocabulary import DEVICES, SUITES
+from gprojci_suite.contract.spec import InvariantsSpec, LimitsSpec, RunSpec, SubjectSpec, ThroughputSpec
+from gprojci_suite.contract.vocabulary import DEVICES, STEP_MODELS, SUITES
 
 FINE, BACKEND_FAILED, USAGE, INFRASTRUCTURE = 0, 1, 2, 3
 
@@ -71,7 +71,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("--device", choices=DEVICES, default="cpu", help="device to measure on (default: cpu)")
     bench.add_argument("--shapes", default="", metavar="BxHxSxD[,…]", help="shapes to time (default: the inputs)")
-    bench.add_argument("--full-mask", action="store_true", help="time shapes without the causal mask")
+    bench.add_argument("--full-mask", action="store_true", help="shapes without the causal mask")
+    bench.add_argument(
+        "--invariant-shapes",
+        default="",
+        metavar="BxHxSxD[,…]",
+        help="shapes of symmetry and determinism beside the inputs, also too long for float64",
+    )
+    bench.add_argument("--repeats", type=int, default=5, help="computations of each determinism case (default: 5)")
+    bench.add_argument(
+        "--step-models", default="", metavar="A,B", help=f"of {', '.join(STEP_MODELS)}: models that step trains"
+    )
     bench.add_argument("--anchor", metavar="NAME", help="backend that times are divided by (default: the first peer)")
     bench.add_argument("--pairs", type=int, default=20, help="interleaved pairs (default: 20)")
     bench.add_argument(
@@ -82,6 +92,26 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--call-seconds", type=float, default=120.0, help="longest call of a backend (default: 120)")
     bench.add_argument("--json", metavar="OUT", help="write the report here (see CONTRACT.md)")
     bench.set_defaults(command=_bench)
+
+    again = commands.add_parser("reproduce", help="check the stock backends against what an H200 printed")
+    again.add_argument("--backends", default="", metavar="A,B", help="of the expected table (default: all of it)")
+    again.add_argument("--device", choices=DEVICES, default="cpu", help="device to measure on (default: cpu)")
+    again.add_argument("--call-seconds", type=float, default=120.0, help="longest call of a backend (default: 120)")
+    again.add_argument("--json", metavar="OUT", help="write the report here (see CONTRACT.md)")
+    again.set_defaults(command=_reproduce)
+
+    look = commands.add_parser("inspect", help="what makes an input set hard, and the errors to expect on it")
+    look.add_argument("input", metavar="FILE|NAME", help="input set by name, file, content hash or synthetic:…")
+    look.add_argument("--input-directory", metavar="DIR", help="directory with further input sets")
+    look.add_argument("--html", metavar="OUT", help="write the pictures to this self-contained page")
+    look.set_defaults(command=_inspect)
+
+    two = commands.add_parser("compare", help="what became worse from report A to report B; exits 1 when anything did")
+    two.add_argument("first", metavar="A.json", help="report of bench or run")
+    two.add_argument("second", metavar="B.json", help="another one, of the same hardware class and inputs")
+    two.add_argument("--margin", type=float, default=0.03, help="accepted increase of times (default: 0.03)")
+    two.add_argument("--error-margin", type=float, default=0.05, help="accepted increase of errors (default: 0.05)")
+    two.set_defaults(command=_compare)
 
     run = commands.add_parser("run", help="run a worker's spec; exits 0 when the report is written")
     run.add_argument("spec", metavar="SPEC", help="JSON file (see CONTRACT.md)")
@@ -101,6 +131,8 @@ def _list(options: argparse.Namespace) -> int:
         reason = peers.get(name).supported(case, options.device)
         state = "runs here" if reason is None else f"cannot run here: {reason}"
         print(f"  {name:<22} {state}\n  {'':<22}   {peers.description(name)}")
+    for name in peers.preprocessing_names():
+        print(f"  {name + '+PEER':<22} before any of them\n  {'':<22}   {peers.description(name)}")
     print("inputs:")
     for name in inputs.bundled_names():
         found = inputs.load(name)
@@ -130,6 +162,22 @@ def _bench(options: argparse.Namespace) -> int:
     return _status(report)
 
 
+def _reproduce(options: argparse.Namespace) -> int:
+    from gprojci_suite import reproduce, table
+    from gprojci_suite.progress import ProgressBar
+    from gprojci_suite.run import write
+
+    LimitsSpec(options.call_seconds).check("limits")
+    rows = reproduce.choose(reproduce.expected(), _words(options.backends))
+    with ProgressBar(sys.stderr) as bar:
+        report, checks = reproduce.measure(rows, options.device, options.call_seconds, bar.step)
+    print(table.reproduction(checks))
+    if options.json:
+        write(report, Path(options.json))
+        print(f"report: {options.json}")
+    return FINE if reproduce.passed(checks) else BACKEND_FAILED
+
+
 def bench_spec(options: argparse.Namespace) -> RunSpec:
     """The spec of a bench command; raises UsageError or ContractError."""
     entries = {}
@@ -153,6 +201,18 @@ def bench_spec(options: argparse.Namespace) -> RunSpec:
         raise UsageError("--suites throughput needs --shapes or --inputs")
     if "accuracy" in suites and not inputs:
         raise UsageError("--suites accuracy needs --inputs")
+    invariants = InvariantsSpec(tuple(_words(options.invariant_shapes)), not options.full_mask, options.repeats)
+    invariants.check("invariants")
+    for suite in ("symmetry", "determinism"):
+        if suite in suites and not (inputs or invariants.shapes):
+            raise UsageError(f"--suites {suite} needs --inputs or --invariant-shapes")
+    models = _words(options.step_models)
+    for name in models:
+        if name not in STEP_MODELS:
+            raise UsageError(f"--step-models {name}: known are {', '.join(STEP_MODELS)}")
+    if "step" in suites and not models:
+        raise UsageError("--suites step needs --step-models")
+    timed = "throughput" in suites or "step" in suites
     anchor = options.anchor or (chosen[0] if chosen else None)
     subjects = [
         SubjectSpec(name, "head", entries[name], sys.executable, site="", commit="local", build_key="local")
@@ -160,7 +220,13 @@ def bench_spec(options: argparse.Namespace) -> RunSpec:
         if name in entries
     ]
     timing = ThroughputSpec(
-        tuple(shapes), not options.full_mask, options.pairs, options.max_pairs, 0.95, options.margin
+        tuple(shapes),
+        not options.full_mask,
+        options.pairs,
+        options.max_pairs,
+        0.95,
+        options.margin,
+        step_models=tuple(model for model in STEP_MODELS if model in models),
     )
     timing.check("throughput")
     limits = LimitsSpec(options.call_seconds, max(options.call_seconds, 120.0))
@@ -172,14 +238,52 @@ def bench_spec(options: argparse.Namespace) -> RunSpec:
         suites=tuple(suites),
         subjects=tuple(subjects),
         peers=tuple(chosen),
-        anchor=anchor if "throughput" in suites else None,
+        anchor=anchor if timed else None,
         inputs=tuple(inputs),
         input_directory=options.input_directory,
-        throughput=timing if "throughput" in suites else None,
+        throughput=timing if timed else None,
+        invariants=invariants,
         limits=limits,
     )
     spec.check("spec")
     return spec
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from gprojci_suite import inputs, inspection, inspection_page
+    from gprojci_suite.progress import ProgressBar
+
+    item = inputs.load(options.input, Path(options.input_directory) if options.input_directory else None)
+    with ProgressBar(sys.stderr) as bar:
+        found = inspection.inspect(item, bar.step)
+    print(inspection.render(found))
+    if options.html:
+        Path(options.html).write_text(inspection_page.page(found), encoding="utf-8")
+        print(f"\npictures: {options.html}")
+    return FINE
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from gprojci_suite import compare, table
+
+    if min(options.margin, options.error_margin) < 0 or max(options.margin, options.error_margin) == float("inf"):
+        raise UsageError("--margin and --error-margin must be finite and not below zero")
+    first, second = (_report(path) for path in (options.first, options.second))
+    try:
+        rows = compare.compare(first, second, margin=options.margin, error_margin=options.error_margin)
+    except compare.NotComparable as error:
+        raise UsageError(f"cannot compare {options.first} with {options.second}: {error}") from error
+    print(table.comparison(rows))
+    for note in compare.notes(first, second):
+        print(f"note: {note}")
+    return BACKEND_FAILED if compare.worse(rows) else FINE
+
+
+def _report(path: str) -> Report:
+    try:
+        return Report.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, ContractError) as error:
+        raise UsageError(f"{path}: not a readable report: {error}") from error
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from gprojci_suite import __version__
-from gprojci_suite.contract.report import Environment, Ruler
+from gprojci_suite.contract.report import Environment, GpuSample, Ruler
 from gprojci_suite.contract.vocabulary import Device, Network
 from gprojci_suite.process import available_threads
 
@@ -19,10 +19,13 @@ PACKAGES = (
     "torch",
     "numpy",
     "safetensors",
+    "scipy",
     "triton",
     "flash-attn",
     "flash-attn-3",
     "flash-attn-4",
+    "xformers",
+    "nvidia-cutlass-dsl",
     "nvidia-cudnn-cu13",
 )
 NETWORK_VARIABLE = "GPROJCI_NETWORK"
@@ -33,7 +36,7 @@ class EnvironmentFault(RuntimeError):
     """The machine or its settings do not allow the run; the message says what to do."""
 
 
-def describe(device: Device) -> Environment:
+def describe(device: Device, samples: tuple[GpuSample, ...] | None = None) -> Environment:
     """The environment of this process; raises EnvironmentFault for a CUDA device that is not there."""
     name = torch.cuda.get_device_name() if device == "cuda" else _cpu_name()
     clocks = _clocks() if device == "cuda" else None
@@ -53,6 +56,7 @@ def describe(device: Device) -> Environment:
         clocks=clocks,
         throttle_reasons=_throttle_reasons() if device == "cuda" else (),
         network=_network(),
+        samples=samples,
     )
 
 
@@ -69,6 +73,11 @@ def hardware_class(device: Device) -> str:
     if device == "cpu":
         return f"cpu-{_slug(platform.machine())}"
     return _slug(re.sub(r"^NVIDIA\s+", "", torch.cuda.get_device_name()))
+
+
+def gpu() -> str:
+    """UUID of torch's first GPU, by which nvidia-smi knows it whatever CUDA_VISIBLE_DEVICES hides."""
+    return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
 
 
 def ruler() -> Ruler:
@@ -137,7 +146,7 @@ def _network() -> Network:
 
 def _smi(field: str) -> str | None:
     """One field of nvidia-smi for the first GPU, or None where the tool or the field is missing."""
-    command = ["nvidia-smi", "--id=0", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", f"--id={gpu()}", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,5 +1,6 @@
 """One run of the ruler: start the backends, measure accuracy and throughput in one session, write the report."""
 
+import contextlib
 import os
 import shlex
 import sys
@@ -8,18 +9,41 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from gprojci_suite import accuracy, environment, peers, throughput
-from gprojci_suite.contract.report import Accuracy, Comparison, Measurement, Report, Slice, Subject
-from gprojci_suite.contract.report import Throughput as ThroughputResults
+from gprojci_suite import (
+    accuracy,
+    ceilings,
+    determinism,
+    environment,
+    peers,
+    step,
+    step_model,
+    surface,
+    symmetry,
+    throughput,
+)
+from gprojci_suite.contract.report import Accuracy, Report, Slice, Subject
 from gprojci_suite.contract.spec import RunSpec
+from gprojci_suite.contract.surface import Surface
+from gprojci_suite.contract.symmetry import Symmetry
+from gprojci_suite.contract.timing import Ceilings, Comparison, Measurement, Step, StepMeasurement
+from gprojci_suite.contract.timing import Throughput as ThroughputResults
+from gprojci_suite.gpu_watch import STEADY, GpuWatch, Watch
 from gprojci_suite.inputs import InputSet, load
 from gprojci_suite.session import Case, Launch, Member, Session, control_of
 
 Progress = Callable[[str], None]
+Timed = TypeVar("Timed", Measurement, StepMeasurement)
+
+USE_INPUTS = {"accuracy", "symmetry", "determinism"}
+"""Suites that measure on the input sets."""
+
+TIMED = {"throughput", "step"}
+"""Suites that compare times."""
 
 
 def run(spec: RunSpec, progress: Progress) -> Report:
@@ -37,18 +61,34 @@ def run(spec: RunSpec, progress: Progress) -> Report:
     begin, created = time.monotonic(), datetime.now(UTC)
     environment.check_device(spec.device)
     plan = launches(spec)
-    inputs = [_load(spec, name) for name in spec.inputs] if "accuracy" in spec.suites else []
+    inputs = [_load(spec, name) for name in spec.inputs] if USE_INPUTS & set(spec.suites) else []
     timed = _timed_cases(spec) if "throughput" in spec.suites else []
     layers = {item.name: layer_cases(item) for item in inputs}
-    with Session(plan, spec.device, spec.limits) as session:
+    invariant = {**layers, **_long_cases(spec)} if {"symmetry", "determinism"} & set(spec.suites) else {}
+    sweep = surface.places(spec.seed) if "surface" in spec.suites else []
+    watch = GpuWatch(environment.gpu()) if spec.device == "cuda" else None
+    with watch or contextlib.nullcontext(), Session(plan, spec.device, spec.limits) as session:
         for number, member in enumerate(session.start(), 1):
             progress(f"start {member.launch.label} {number}/{len(plan)} {member.status}")
-        session.refuse_unsupported([case for cases in layers.values() for case in cases.values()] + timed)
-        slices, spread = _accuracy(session, inputs, layers, progress)
-        measurements, comparisons = _throughput(session, spec, timed, progress)
+        cases = {**layers, **invariant}.values()
+        session.refuse_unsupported([case for by_layer in cases for case in by_layer.values()] + timed)
+        session.refuse_unsupported([place.case for place in sweep[:1]])  # they all have one shape
+        session.refuse_unsupported_shapes(_step_cases(spec))
+        slices, spread = _accuracy(session, inputs if "accuracy" in spec.suites else [], layers, progress)
+        moved = symmetry.measure(session, invariant if "symmetry" in spec.suites else {}, progress)
+        repeated = determinism.measure(
+            session, invariant if "determinism" in spec.suites else {}, spec.invariants.repeats, progress
+        )
+        points = surface.measure(session, sweep, progress)
+        limits = _ceilings(spec, progress)
+        measurements, comparisons = _throughput(session, spec, timed, progress, watch or STEADY, limits)
+        trained, steps_compared = _steps(session, spec, progress, watch or STEADY)
         statuses = session.statuses()
     measured = {(entry.backend, entry.revision) for entry in statuses if entry.status != "unsupported"}
     slices = [item for item in slices if (item.backend, item.revision) in measured]
+    points = [item for item in points if (item.backend, item.revision) in measured]
+    responses = [item for item in moved.responses if (item.backend, item.revision) in measured]
+    repeated = [item for item in repeated if (item.backend, item.revision) in measured]
     return Report(
         schema_version=1,
         created_at=created.isoformat(timespec="seconds"),
@@ -57,13 +97,21 @@ def run(spec: RunSpec, progress: Progress) -> Report:
         repro=repro(spec),
         ruler=environment.ruler(),
         subjects=tuple(Subject(s.backend, s.revision, s.commit, s.build_key, s.entry) for s in spec.subjects),
-        environment=environment.describe(spec.device),
+        environment=environment.describe(spec.device, watch.samples() if watch else None),
         backends=statuses,
         inputs=tuple(item.describe() for item in inputs),
         accuracy=Accuracy(tuple(slices), tuple(accuracy.summarise(slices, spread)))
         if "accuracy" in spec.suites
         else None,
-        throughput=ThroughputResults(tuple(measurements), tuple(comparisons)) if "throughput" in spec.suites else None,
+        throughput=ThroughputResults(tuple(measurements), tuple(comparisons), limits)
+        if "throughput" in spec.suites
+        else None,
+        surface=Surface(tuple(points)) if "surface" in spec.suites else None,
+        symmetry=Symmetry(tuple(responses), tuple(symmetry.summarise(responses)))
+        if "symmetry" in spec.suites
+        else None,
+        determinism=tuple(repeated) if "determinism" in spec.suites else None,
+        step=Step(tuple(trained), tuple(steps_compared)) if "step" in spec.suites else None,
     )
 
 
@@ -75,9 +123,8 @@ def launches(spec: RunSpec) -> list[Launch]:
     ]
     names = list(dict.fromkeys([*([spec.anchor] if spec.anchor else []), *spec.peers]))
     for name in names:
-        if name not in peers.names():
-            raise peers.UnknownPeer(f"{name}: no such peer; known: {', '.join(peers.names())}")
-    if "throughput" in spec.suites:
+        peers.check(name)
+    if TIMED & set(spec.suites):
         head = next((launch for launch in found if launch.revision == "head"), None)
         found += [control_of(head)] if head else []
     return found + [
@@ -103,12 +150,19 @@ def repro(spec: RunSpec) -> str:
     if spec.inputs:
         words += ["--inputs", ",".join(spec.inputs)]
     words += ["--suites", ",".join(spec.suites), "--device", spec.device, "--seed", str(spec.seed)]
+    if USE_INPUTS & set(spec.suites) and spec.invariants.shapes:
+        words += ["--invariant-shapes", ",".join(spec.invariants.shapes)]
+    if "determinism" in spec.suites:
+        words += ["--repeats", str(spec.invariants.repeats)]
     if spec.input_directory:
         words += ["--input-directory", spec.input_directory]
     if "throughput" in spec.suites and spec.throughput:
         timing = spec.throughput
-        words += ["--anchor", spec.anchor] if spec.anchor else []
         words += ["--shapes", ",".join(timing.shapes), *([] if timing.causal else ["--full-mask"])]
+    if TIMED & set(spec.suites) and spec.throughput:
+        timing = spec.throughput
+        words += ["--step-models", ",".join(timing.step_models)] if "step" in spec.suites else []
+        words += ["--anchor", spec.anchor] if spec.anchor else []
         words += ["--pairs", str(timing.pairs), "--max-pairs", str(timing.max_pairs), "--margin", f"{timing.margin:g}"]
     return shlex.join(words)
 
@@ -132,6 +186,13 @@ def write(report: Report, path: Path) -> None:
 
 def _load(spec: RunSpec, name: str) -> InputSet:
     return load(name, Path(spec.input_directory) if spec.input_directory else None)
+
+
+def _long_cases(spec: RunSpec) -> dict[str, dict[str, Case]]:
+    """The shapes of symmetry and determinism as cases of one layer."""
+    settings = spec.invariants
+    cases = [throughput.shape_case(shape, settings.causal, spec.seed) for shape in settings.shapes]
+    return {case.name: {"S": case} for case in cases}
 
 
 def _timed_cases(spec: RunSpec) -> list[Case]:
@@ -189,17 +250,61 @@ def _compute_layers(session: Session, member: Member, cases: dict[str, Case]) ->
     return results
 
 
+def _ceilings(spec: RunSpec, progress: Progress) -> Ceilings | None:
+    if "throughput" not in spec.suites:
+        return None
+    found = ceilings.measure(spec.device, spec.limits.call_seconds)
+    if isinstance(found, str):
+        progress(f"ceilings unknown: {found}")
+        return None
+    progress(f"ceilings {found.matmul_tflops:.3g} TFLOP/s, {found.copy_gb_s:.3g} GB/s")
+    return found
+
+
 def _throughput(
-    session: Session, spec: RunSpec, cases: Sequence[Case], progress: Progress
+    session: Session,
+    spec: RunSpec,
+    cases: Sequence[Case],
+    progress: Progress,
+    watch: Watch,
+    limits: Ceilings | None,
 ) -> tuple[list[Measurement], list[Comparison]]:
     measurements: list[Measurement] = []
     comparisons: list[Comparison] = []
     for number, case in enumerate(cases):
         assert spec.throughput is not None
         progress(f"throughput {case.name} case {number + 1}/{len(cases)}")
-        some, compared = throughput.measure(session, case, spec.throughput, spec.seed + number, progress)
+        some, compared = throughput.measure(session, case, spec.throughput, spec.seed + number, progress, watch, limits)
         measurements += some
         comparisons += compared
+    return _without_failed(session, measurements, comparisons)
+
+
+def _step_cases(spec: RunSpec) -> dict[str, dict[str, Any]]:
+    """What attention computes in the models to train, by name."""
+    if "step" not in spec.suites or spec.throughput is None:
+        return {}
+    return {f"step {name}": step_model.MODELS[name].attention_case() for name in spec.throughput.step_models}
+
+
+def _steps(
+    session: Session, spec: RunSpec, progress: Progress, watch: Watch
+) -> tuple[list[StepMeasurement], list[Comparison]]:
+    measurements: list[StepMeasurement] = []
+    comparisons: list[Comparison] = []
+    settings = spec.throughput if "step" in spec.suites else None
+    for name in settings.step_models if settings else ():
+        assert settings is not None
+        some, compared = step.measure(session, name, settings, spec.seed, progress, watch)
+        measurements += some
+        comparisons += compared
+    return _without_failed(session, measurements, comparisons)
+
+
+def _without_failed(
+    session: Session, measurements: Sequence[Timed], comparisons: Sequence[Comparison]
+) -> tuple[list[Timed], list[Comparison]]:
+    """Leave out what a backend measured before it turned out that it cannot compute a later case."""
     failed = {
         (m.launch.backend, m.launch.revision) for m in session.members if m.status in ("unsupported", "build_error")
     }

@@ -15,7 +15,7 @@ from torch import Tensor
 from gprojci_suite import exchange
 from gprojci_suite.contract.report import Backend
 from gprojci_suite.contract.spec import LimitsSpec
-from gprojci_suite.contract.vocabulary import TENSORS, Device, Revision, Role, Status
+from gprojci_suite.contract.vocabulary import TENSORS, Device, Pass, Revision, Role, Status
 from gprojci_suite.inputs import LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
 from gprojci_suite.process import BackendFailure, BackendProcess, available_threads
@@ -56,12 +56,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Case:
-    """Tensors that backends compute or are timed on."""
+    """Tensors that backends compute or are timed on; `deterministic` asks those for it that take the keyword."""
 
     name: str
     tensors: LayerTensors
     causal: bool
     softmax_scale: float
+    deterministic: bool = False
 
     def shape(self) -> dict[str, Any]:
         """The fields of `peers.Case`."""
@@ -73,15 +74,32 @@ class Case:
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """Seconds of one forward and one backward pass."""
+    """Seconds of one forward and one backward pass, and (on CUDA) the most bytes allocated during each."""
 
     forward: float
     backward: float
+    forward_peak: int | None = None
+    backward_peak: int | None = None
+
+    def peak(self, which: Pass) -> int | None:
+        """Most bytes allocated during a pass; None on a CPU."""
+        peaks = {"forward": (self.forward_peak,), "backward": (self.backward_peak,)}
+        found = peaks.get(which, (self.forward_peak, self.backward_peak))
+        return max((peak for peak in found if peak is not None), default=None)
 
     @property
     def forward_backward(self) -> float:
         """Both passes together."""
         return self.forward + self.backward
+
+
+@dataclass(frozen=True)
+class TrainingStepTaken:
+    """Seconds, loss and (on CUDA) most allocated bytes of one training step."""
+
+    seconds: float
+    loss: float
+    peak_memory_bytes: int | None
 
 
 class Member:
@@ -93,7 +111,8 @@ class Member:
         self.process: BackendProcess | None = None
         self.status: Status = "ok"
         self.detail: str | None = None
-        self.loaded: Path | None = None
+        self.loaded: tuple[Path, bool] | None = None
+        self.takes_deterministic = False
         self.dtype = ""
 
     @property
@@ -158,7 +177,8 @@ class Session:
         for member in self.members:
             if member.process is not None:
                 try:
-                    member.process.receive(self.limits.start_seconds)
+                    answer = member.process.receive(self.limits.start_seconds)
+                    member.takes_deterministic = answer.get("deterministic") is True
                 except BackendFailure as failure:
                     # A subject that dies while it is imported was not built right.
                     subject = member.launch.role == "subject" and failure.status == "runtime_error"
@@ -167,30 +187,32 @@ class Session:
 
     def refuse_unsupported(self, cases: Sequence[Case]) -> None:
         """Mark as unsupported every backend that says it cannot compute one of the cases."""
+        self.refuse_unsupported_shapes({case.name: case.shape() for case in cases})
+
+    def refuse_unsupported_shapes(self, shapes: Mapping[str, Mapping[str, Any]]) -> None:
+        """The same for cases without tensors: the fields of `peers.Case` by name of the case."""
         for member in self.members:
-            for case in cases:
+            for name, shape in shapes.items():
                 if member.ok:
-                    try:
-                        self._request(member, {"do": "supported", "case": case.shape()})
-                    except BackendFailure as failure:
-                        self._end(member, failure.status, f"{case.name}: {failure.detail}")
+                    self._asked(member, {"do": "supported", "case": shape}, name)
 
     def compute(self, member: Member, case: Case) -> dict[str, Tensor] | None:
         """o, dq, dk and dv of a case, or None when the backend failed; NaN and Inf are marked but returned."""
-        output = member.directory / "results.safetensors"
         try:
-            self._load(member, case)
-            output.unlink(missing_ok=True)
-            self._request(member, {"do": "compute", "file": str(output)})
-            results = self._results(member, case, output)
+            return self._compute(member, case)
         except BackendFailure as failure:
             self._end(member, failure.status, f"{case.name}: {failure.detail}")
             return None
-        for name, tensor in results.items():
-            count = int((~torch.isfinite(tensor)).sum())
-            if count:
-                member.fail("wrong_result", f"{case.name}: {name} holds {count} NaN or Inf elements")
-        return results
+
+    def compute_unless_refused(self, member: Member, case: Case) -> dict[str, Tensor] | str | None:
+        """Like `compute`, but a backend that refuses the case as unsupported goes on, and its reason is returned."""
+        try:
+            return self._compute(member, case)
+        except BackendFailure as failure:
+            if failure.status == "unsupported":
+                return failure.detail
+            self._end(member, failure.status, f"{case.name}: {failure.detail}")
+            return None
 
     def time(self, member: Member, case: Case, repeat: int = 1) -> list[StepSeconds] | None:
         """Seconds of `repeat` steps, or None when the backend failed or its clock disagrees with the parent's.
@@ -211,6 +233,42 @@ class Session:
             return None
         return steps
 
+    def load_step(self, member: Member, model: str, seed: int) -> bool:
+        """Build a model in the member's process; False when that failed."""
+        return self._asked(member, {"do": "load_step", "model": model, "seed": seed}, f"step {model}") is not None
+
+    def step(
+        self, member: Member, model: str, repeat: int = 1, *, skip_attention: bool = False
+    ) -> list[TrainingStepTaken] | None:
+        """`repeat` training steps of the model loaded last, or None when the backend failed or its clock disagrees."""
+        begin = time.perf_counter()
+        message = {"do": "step", "repeat": repeat, "skip_attention": skip_attention}
+        answer = self._asked(member, message, f"step {model}")
+        if answer is None:
+            return None
+        elapsed = time.perf_counter() - begin
+        try:
+            taken = _training_steps(answer, repeat)
+            claimed = sum(one.seconds for one in taken)
+            if claimed > elapsed or (repeat > 1 and elapsed > CLOCK_FACTOR * claimed + CLOCK_SLACK):
+                raise BackendFailure("wrong_result", f"its clock says {claimed:.4g} s, the ruler's {elapsed:.4g} s")
+        except BackendFailure as failure:
+            self._end(member, failure.status, f"step {model}: {failure.detail}")
+            return None
+        return taken
+
+    def release(self, member: Member) -> None:
+        """Have the member give back the memory of its cases and models."""
+        if member.ok and self._asked(member, {"do": "release"}, "release") is not None:
+            member.loaded = None
+
+    def _asked(self, member: Member, message: Mapping[str, Any], what: str) -> dict[str, Any] | None:
+        try:
+            return self._request(member, message)
+        except BackendFailure as failure:
+            self._end(member, failure.status, f"{what}: {failure.detail}")
+            return None
+
     def statuses(self) -> tuple[Backend, ...]:
         """How every backend fared, controls left out."""
         return tuple(
@@ -226,10 +284,22 @@ class Session:
             path = self._directory / f"case-{len(self._files)}.safetensors"
             exchange.save(path, {"q": tensors.q, "k": tensors.k, "v": tensors.v, "do": tensors.do})
             known = self._files[id(case)] = (case, path)
-        if member.loaded != known[1]:
+        if member.loaded != (known[1], case.deterministic):
             message = {"do": "load", "file": str(known[1]), "causal": case.causal, "softmax_scale": case.softmax_scale}
-            member.dtype = str(self._request(member, message)["dtype"])
-            member.loaded = known[1]
+            member.dtype = str(self._request(member, {**message, "deterministic": case.deterministic})["dtype"])
+            member.loaded = (known[1], case.deterministic)
+
+    def _compute(self, member: Member, case: Case) -> dict[str, Tensor]:
+        output = member.directory / "results.safetensors"
+        self._load(member, case)
+        output.unlink(missing_ok=True)
+        self._request(member, {"do": "compute", "file": str(output)})
+        results = self._results(member, case, output)
+        for name, tensor in results.items():
+            count = int((~torch.isfinite(tensor)).sum())
+            if count:
+                member.fail("wrong_result", f"{case.name}: {name} holds {count} NaN or Inf elements")
+        return results
 
     def _request(self, member: Member, message: Mapping[str, Any]) -> dict[str, Any]:
         if member.process is None:
@@ -266,4 +336,21 @@ def _steps(answer: Mapping[str, Any], repeat: int) -> list[StepSeconds]:
         raise BackendFailure("runtime_error", "wrote into the channel to its parent")
     if not all(isinstance(seconds, float) and 0 < seconds < float("inf") for seconds in (*forward, *backward)):
         raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
-    return [StepSeconds(a, b) for a, b in zip(forward, backward, strict=True)]
+    peaks: list[list[Any]] = []
+    for name in ("forward_peak", "backward_peak"):
+        found = answer.get(name)
+        if not (isinstance(found, list) and len(found) == repeat and all(isinstance(p, int | None) for p in found)):
+            raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+        peaks.append(found)
+    return [StepSeconds(*parts) for parts in zip(forward, backward, *peaks, strict=True)]
+
+
+def _training_steps(answer: Mapping[str, Any], repeat: int) -> list[TrainingStepTaken]:
+    seconds, losses, peak = (answer.get(name) for name in ("seconds", "losses", "peak_memory_bytes"))
+    if not (isinstance(seconds, list) and isinstance(losses, list) and len(seconds) == len(losses) == repeat):
+        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+    if not all(isinstance(value, float) for value in (*seconds, *losses)) or not isinstance(peak, int | None):
+        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+    if not all(0 < value < float("inf") for value in seconds):
+        raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
+    return [TrainingStepTaken(value, loss, peak) for value, loss in zip(seconds, losses, strict=True)]

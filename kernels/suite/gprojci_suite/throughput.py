@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from gprojci_suite.bootstrap import RatioInterval, decides, ratio_interval
-from gprojci_suite.contract.report import Comparison, Measurement
+from gprojci_suite.ceilings import attention_flops
 from gprojci_suite.contract.spec import ThroughputSpec
+from gprojci_suite.contract.timing import Ceilings, Comparison, Measurement
 from gprojci_suite.contract.vocabulary import PASSES, Pass
+from gprojci_suite.decision import RatioInterval, decides, next_look, ratio_interval
+from gprojci_suite.gpu_watch import STEADY, Watch
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
 from gprojci_suite.session import Case, Member, Session, StepSeconds
@@ -31,6 +33,7 @@ class Compared:
     against: Member
     decisive: bool
     pairs: list[Pair]
+    void: int = 0
 
     def ratios(self, which: Pass) -> list[float]:
         """Ratio of each pair in one pass."""
@@ -64,34 +67,51 @@ def case_name(what: str, causal: bool, dtype: torch.dtype) -> str:
 
 
 def measure(
-    session: Session, case: Case, settings: ThroughputSpec, seed: int, progress: Callable[[str], None]
+    session: Session,
+    case: Case,
+    settings: ThroughputSpec,
+    seed: int,
+    progress: Callable[[str], None],
+    watch: Watch = STEADY,
+    ceilings: Ceilings | None = None,
 ) -> tuple[list[Measurement], list[Comparison]]:
     """Time one case on every backend that has not failed, and compare.
 
     Rounds of one step per backend in random order make the pairs; where head against base (or against the anchor when
     there is no base) is not decided against the margin after `pairs` rounds, those two alone are paired further, twice
-    as many each time, up to `max_pairs`.
+    as many each time, up to `max_pairs`. What `watch` finds throttled is void and repeated, until `max_pairs` are void.
     """
     order = random.Random(seed)  # noqa: S311 (an order of measurements, not a secret)
     members = [member for member in session.members if member.ok and _warm(session, member, case)]
     samples: dict[Member, list[StepSeconds]] = {member: [] for member in members}
-    for done in range(settings.pairs):
+    done = void = 0
+    watch.throttled()  # What happened before is no affair of the first round.
+    while done < settings.pairs and void < settings.max_pairs:
         if done % 5 == 0:
             progress(f"throughput {case.name} {done}/{settings.pairs}")
+        taken: dict[Member, list[StepSeconds]] = {}
         for member in _shuffled(members, order):
             step = session.time(member, case) if member.ok else None
             if step is not None:
-                samples[member] += step
+                taken[member] = step
+        if watch.throttled():
+            void += 1
+            continue
+        done += 1
+        for member, step in taken.items():
+            samples[member] += step
     alive = [member for member in members if member.ok]
     compared = comparisons(alive)
     for item in compared:
         item.pairs = list(zip(samples[item.member], samples[item.against], strict=True))
+        item.void = void
     for item in compared:
-        if item.decisive:
-            _decide(session, case, settings, seed, order, item, samples, progress)
-    finished = [item for item in compared if item.member.ok and item.against.ok]
+        if item.decisive and len(item.pairs) > 1:
+            _decide(session, case, settings, seed, order, item, samples, progress, watch)
+    finished = [item for item in compared if item.member.ok and item.against.ok and len(item.pairs) > 1]
+    timed = [member for member in alive if member.ok and samples[member]]
     return (
-        [entry for member in alive if member.ok for entry in _measurements(member, case, samples[member])],
+        [entry for member in timed for entry in _measurements(member, case, samples[member], ceilings)],
         [_comparison(item, case, which, settings.confidence, seed) for item in finished for which in PASSES],
     )
 
@@ -138,11 +158,11 @@ def _decide(
     item: Compared,
     samples: dict[Member, list[StepSeconds]],
     progress: Callable[[str], None],
+    watch: Watch,
 ) -> None:
-    while len(item.pairs) < settings.max_pairs:
+    while (goal := next_look(len(item.pairs), settings.max_pairs)) is not None:
         if decides(item.interval("forward_backward", settings.confidence, seed), settings.margin):
             return
-        goal = min(2 * len(item.pairs), settings.max_pairs)
         progress(f"throughput {case.name} {item.member.launch.label} undecided, {goal} pairs")
         while len(item.pairs) < goal:
             steps: dict[Member, StepSeconds] = {}
@@ -151,20 +171,41 @@ def _decide(
                 if measured is None:
                     return
                 steps[member] = measured[0]
+            if watch.throttled():
+                item.void += 1
+                if item.void >= settings.max_pairs:
+                    return
+                continue
             item.pairs.append((steps[item.member], steps[item.against]))
             for member, step in steps.items():
                 samples[member].append(step)
 
 
-def _measurements(member: Member, case: Case, steps: Sequence[StepSeconds]) -> list[Measurement]:
+def _measurements(
+    member: Member, case: Case, steps: Sequence[StepSeconds], ceilings: Ceilings | None
+) -> list[Measurement]:
     if member.launch.control:
         return []
+    batch, heads, seq_q, head_dim = case.tensors.q.shape
+    flops = attention_flops(batch, heads, seq_q, case.tensors.k.shape[2], head_dim, causal=case.causal)
     result = []
     for which in PASSES:
         seconds = tuple(getattr(step, which) for step in steps)
-        launch = member.launch
+        median = statistics.median(seconds)
+        tflops = flops[which] / median / 1e12
+        peaks = [peak for peak in (step.peak(which) for step in steps) if peak is not None]
         result.append(
-            Measurement(launch.backend, launch.revision, case.name, which, seconds, statistics.median(seconds))
+            Measurement(
+                backend=member.launch.backend,
+                revision=member.launch.revision,
+                case=case.name,
+                pass_=which,
+                seconds=seconds,
+                median_seconds=median,
+                tflops=tflops,
+                ceiling_share=tflops / ceilings.matmul_tflops if ceilings else None,
+                peak_memory_bytes=max(peaks, default=None),
+            )
         )
     return result
 
@@ -185,4 +226,5 @@ def _comparison(item: Compared, case: Case, which: Pass, confidence: float, seed
         confidence=confidence,
         ratios=tuple(item.ratios(which)),
         control=item.against.launch.control,
+        void_pairs=item.void,
     )

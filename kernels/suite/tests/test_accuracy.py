@@ -40,6 +40,17 @@ def test_values_by_hand() -> None:
     assert compute("cosine", result, reference) == pytest.approx(27 / (5 * math.hypot(3, 4.5)))
     assert compute("p999", result, reference) == pytest.approx(0.1)
     assert compute("reference_norm", result, reference) == 5.0
+    assert compute("norm_ratio", result, reference) == pytest.approx(math.hypot(3, 4.5) / 5)
+    assert compute("p50", result, reference) == 0.0
+    assert compute("p100", result, reference) == pytest.approx(0.1)
+
+
+def test_percentiles_of_the_element_errors() -> None:
+    reference = torch.ones(10, 100)
+    result = reference + torch.arange(1, 1001).view(10, 100) / 100
+    wanted = {"p50": 500, "p90": 900, "p99": 990, "p999": 999, "p100": 1000}
+    for name, rank in wanted.items():
+        assert compute(name, result, reference) == pytest.approx(rank / 1000, rel=1e-4)
 
 
 def test_p999_leaves_out_a_thousandth() -> None:
@@ -67,13 +78,17 @@ def test_nonfinite_is_never_a_good_value(bad: float) -> None:
     assert not compute("rel_err", result, reference) < 1
     assert not compute("p999", result, reference) < 1
     assert not compute("cosine", result, reference) > 0.99
+    assert not compute("p100", result, reference) < 1
+    assert not compute("norm_ratio", result, reference) < 2
 
 
 def test_zero_reference() -> None:
     zero = torch.zeros(2, 2)
     assert compute("rel_err", zero, zero, 0.0) == compute("scaled_abs_err", zero, zero, 0.0) == 0.0
     assert compute("cosine", zero, zero) == 1.0
-    assert compute("p999", zero, zero) == 0.0
+    assert compute("p999", zero, zero) == compute("p50", zero, zero) == 0.0
+    assert compute("norm_ratio", zero, zero) == 1.0
+    assert compute("norm_ratio", zero + 1, zero) == math.inf
     assert compute("rel_err", zero + 1, zero) == compute("p999", zero + 1, zero) == math.inf
 
 

@@ -137,6 +137,8 @@ def test_run_writes_a_report_even_when_the_subject_fails(tmp_path: Path, capsys:
         (["--backend-entry", "mine"], "NAME=module:callable"),
         (["--backends", "sdpa-math", "--suites", "throughput", "--shapes", "1x2"], "shape"),
         (["--backends", "sdpa-math", "--suites", "throughput", "--pairs", "1"], "pairs"),
+        (["--backends", "sdpa-math", "--suites", "step"], "needs --step-models"),
+        (["--backends", "sdpa-math", "--suites", "step", "--step-models", "7b"], "known are 450m, 450m-d128, tiny"),
         (["--backends", "sdpa-math", "--inputs", ""], "needs --inputs"),
     ],
 )

@@ -55,8 +55,10 @@ def test_a_device_overrides_its_sections_only() -> None:
         ("0.0035", "true", 17, "must be a finite number"),
         ('["late-keybias"]', '"late-keybias"', 9, "accuracy.inputs: must be a list"),
         ('["late-keybias"]', '["a", "a"]', 9, "lists something twice"),
+        ('["late-keybias"]', '[]\nsurface = "yes"', 10, "accuracy.surface: must be true or false"),
         ('"fa3"', "3", 12, "throughput.anchor: must be a non-empty string"),
         ("4x16x4096x128", "4x16x4096", 13, "not of the form"),
+        ('"4x16x4096x128"]', '"4x16x4096x128"]\nstep_models = ["450"]', 14, "unknown key; did you mean '450m'"),
         ("kernels/gproj", "../elsewhere", 3, "must stay inside the repository"),
         ("gproj:attention", "gproj.attention", 6, "must have the form module:callable"),
         ("[backends.gproj]\nentry", "[backends.GProj]\nentry", 5, "lower-case"),
@@ -74,6 +76,12 @@ def test_errors_name_key_and_line(old: str, new: str, line: int, problem: str) -
     assert caught.value.line == line
 
 
+def test_the_surface_is_off_unless_asked_for_and_may_differ_by_device() -> None:
+    assert not parse(TEXT, device="cuda").accuracy.surface
+    asked = TEXT.replace("[throughput]", "surface = true\n[accuracy.cpu]\nsurface = false\n[throughput]")
+    assert [parse(asked, device=device).accuracy.surface for device in ("cuda", "cpu")] == [True, False]
+
+
 def test_backends_are_needed() -> None:
     with pytest.raises(ManifestError, match="backends"):
         parse("[build]\n", device="cpu")
@@ -82,6 +90,35 @@ def test_backends_are_needed() -> None:
 def test_pairs_must_make_sense() -> None:
     with pytest.raises(ManifestError, match=r"throughput\.max_pairs"):
         parse(TEXT.replace('anchor = "fa3"', "max_pairs = 3"), device="cuda")
+
+
+def test_the_further_suites_are_off_unless_asked_for() -> None:
+    plain = parse(TEXT, device="cpu").accuracy
+    assert (plain.symmetry, plain.determinism, plain.shapes, plain.repeats) == (False, False, (), 5)
+    asked = 'inputs = ["late-keybias"]\nsymmetry = true\nshapes = ["1x1x16384x64"]\nrepeats = 3'
+    found = parse(TEXT.replace('inputs = ["late-keybias"]', asked), device="cpu").accuracy
+    assert (found.symmetry, found.determinism, found.shapes, found.repeats) == (True, False, ("1x1x16384x64",), 3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        ('inputs = ["late-keybias"]', 'symmetry = "yes"', 9, "accuracy.symmetry: must be true or false"),
+        (
+            'inputs = ["late-keybias"]',
+            'shapes = ["late-keybias"]',
+            9,
+            "accuracy.shapes: 'late-keybias' is not of the form",
+        ),
+        ('inputs = ["late-keybias"]', "repeats = 1", 9, "accuracy.repeats: must be at least 2"),
+        ("dq_error_ceiling = 0.0035", "dq_symmetry_ceiling = 0.004", 17, "needs symmetry = true under [accuracy]"),
+    ],
+)
+def test_errors_of_the_further_suites(old: str, new: str, line: int, problem: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        parse(TEXT.replace(old, new, 1), device="cpu")
+    assert problem in str(caught.value)
+    assert caught.value.line == line
 
 
 def test_unknown_device_is_the_callers_mistake() -> None:

@@ -30,6 +30,11 @@ SLICE = {
     "reference_norm": 3.0,
     "nonfinite": 0,
     "vanishing": False,
+    "p50": 0.001,
+    "p90": 0.004,
+    "p99": 0.008,
+    "p100": 0.02,
+    "norm_ratio": 1.01,
 }
 REPORT: dict[str, Any] = {
     "schema_version": 1,
@@ -55,6 +60,7 @@ REPORT: dict[str, Any] = {
         "clocks": None,
         "throttle_reasons": [],
         "network": "isolated",
+        "samples": [{"moment": "before", "clocks": {}, "throttle_reasons": ["sw_power_cap"], "foreign_processes": 0}],
     },
     "backends": [
         {"backend": "gproj", "revision": "head", "role": "subject", "status": "ok", "detail": None},
@@ -102,6 +108,9 @@ REPORT: dict[str, Any] = {
                 "pass": "forward_backward",
                 "seconds": [0.1, 0.2],
                 "median_seconds": 0.15,
+                "tflops": 12.0,
+                "ceiling_share": 0.5,
+                "peak_memory_bytes": 1000,
             }
         ],
         "comparisons": [
@@ -119,10 +128,99 @@ REPORT: dict[str, Any] = {
                 "confidence": 0.95,
                 "ratios": [1.0, 1.2],
                 "control": False,
+                "void_pairs": 0,
+            }
+        ],
+        "ceilings": {"matmul_tflops": 24.0, "copy_gb_s": 100.0},
+    },
+    "surface": {
+        "points": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "ratio": 300.0,
+                "logit_std": 16.0,
+                "tensor": "dq",
+                "median": 0.003,
+                "worst": 0.004,
+            }
+        ]
+    },
+    "symmetry": {
+        "responses": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "case": "late-keybias",
+                "slice": "L1.b0.h0",
+                "response": "dq_key_shift",
+                "value": 0.001,
+                "vanishing": False,
+            }
+        ],
+        "summary": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "case": "late-keybias",
+                "response": "dq_key_shift",
+                "median": 0.001,
+                "worst": 0.001,
+                "worst_slice": "L1.b0.h0",
+                "slices": 1,
+                "vanishing": 0,
             }
         ],
     },
+    "step": {
+        "measurements": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "model": "tiny",
+                "seconds": [0.1, 0.2],
+                "median_seconds": 0.15,
+                "attention_share": 0.135,
+                "peak_memory_bytes": None,
+                "loss": 5.5,
+            }
+        ],
+        "comparisons": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "against_backend": "sdpa-math",
+                "against_revision": "ruler",
+                "case": "tiny",
+                "pass": "step",
+                "pairs": 2,
+                "ratio": 1.1,
+                "low": 1.0,
+                "high": 1.2,
+                "confidence": 0.95,
+                "ratios": [1.0, 1.2],
+                "control": False,
+                "void_pairs": 1,
+            }
+        ],
+    },
+    "determinism": [
+        {
+            "backend": "gproj",
+            "revision": "head",
+            "case": "late-keybias",
+            "tensor": "dq",
+            "deterministic_requested": False,
+            "repeats": 5,
+            "bitwise": False,
+            "spread": 1e-4,
+            "detail": None,
+        }
+    ],
 }
+OPTIONAL = {"p50", "p90", "p99", "p100", "norm_ratio", "surface", "symmetry", "determinism", "step"}
+OPTIONAL |= {"samples", "ceilings", "tflops", "ceiling_share", "peak_memory_bytes", "void_pairs"}
+"""Fields that may be left out, and are then null."""
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -179,6 +277,37 @@ def test_round_trip() -> None:
         ("throughput.comparisons.0.pairs", 3, "$.throughput.comparisons[0].ratios"),
         ("throughput.comparisons.0.low", 2.0, "$.throughput.comparisons[0].low"),
         ("throughput.comparisons.0.against_backend", "fa3", "$.throughput.comparisons[0]"),
+        ("accuracy.slices.0.norm_ratio", "one", "$.accuracy.slices[0].norm_ratio"),
+        ("surface.points.0.backend", "fa3", "$.surface.points[0]"),
+        ("surface.points.0.ratio", -1.0, "$.surface.points[0].ratio"),
+        ("surface.points.0.logit_std", 0.0, "$.surface.points[0].logit_std"),
+        ("surface.points.0.logit_std", "NaN", "$.surface.points[0].logit_std"),
+        ("surface.points.0.tensor", "lse", "$.surface.points[0].tensor"),
+        ("surface.points.0.median", None, "$.surface.points[0].median"),
+        ("surface.points", [REPORT["surface"]["points"][0]] * 2, "$.surface.points[1]"),
+        ("surface", [], "$.surface"),
+        ("symmetry.responses.0.response", "dv_row_sum", "$.symmetry.responses[0].response"),
+        ("symmetry.responses.0.backend", "fa3", "$.symmetry.responses[0]"),
+        ("symmetry.responses.0.vanishing", None, "$.symmetry.responses[0].vanishing"),
+        ("symmetry.summary.0.revision", "base", "$.symmetry.summary[0]"),
+        ("symmetry.summary.0.vanishing", 1, "$.symmetry.summary[0].median"),
+        ("symmetry.summary.0.vanishing", 2, "$.symmetry.summary[0].vanishing"),
+        ("throughput.ceilings.copy_gb_s", None, "$.throughput.ceilings.copy_gb_s"),
+        ("throughput.measurements.0.tflops", "fast", "$.throughput.measurements[0].tflops"),
+        ("environment.samples.0.moment", "now", "$.environment.samples[0].moment"),
+        ("step.measurements.0.model", "7b", "$.step.measurements[0].model"),
+        ("step.measurements.0.backend", "nobody", "$.step.measurements[0]"),
+        ("step.measurements.0.loss", None, "$.step.measurements[0].loss"),
+        ("step.comparisons.0.against_backend", "fa3", "$.step.comparisons[0]"),
+        ("step.comparisons.0.void_pairs", -1, "$.step.comparisons[0].void_pairs"),
+        ("step", [], "$.step"),
+        ("determinism.0.backend", "nobody", "$.determinism[0]"),
+        ("determinism.0.repeats", 1, "$.determinism[0].repeats"),
+        ("determinism.0.repeats", 0, "$.determinism[0].bitwise"),
+        ("determinism.0.spread", None, "$.determinism[0].spread"),
+        ("determinism.0.detail", "why", "$.determinism[0].detail"),
+        ("determinism.0.tensor", "lse", "$.determinism[0].tensor"),
+        ("determinism", {}, "$.determinism"),
     ],
 )
 def test_rejections_name_the_path(path: str, value: Any, where: str) -> None:
@@ -191,7 +320,7 @@ def test_every_missing_field_is_refused() -> None:
     def walk(value: Any, path: str) -> None:
         if isinstance(value, dict):
             for key, item in value.items():
-                if not path.endswith((".packages", ".provenance")):
+                if key not in OPTIONAL and not path.endswith((".packages", ".provenance")):
                     with pytest.raises(ContractError):
                         Report.from_json(changed(f"{path}.{key}".lstrip("."), ...))
                 walk(item, f"{path}.{key}")
@@ -200,6 +329,23 @@ def test_every_missing_field_is_refused() -> None:
                 walk(item, f"{path}.{index}")
 
     walk(REPORT, "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "surface",
+        "symmetry",
+        "determinism",
+        "step",
+        "environment.samples",
+        "throughput.ceilings",
+        "accuracy.slices.0.p50",
+        "accuracy.slices.0.norm_ratio",
+    ],
+)
+def test_what_did_not_run_may_be_left_out(path: str) -> None:
+    assert Report.from_json(changed(path, ...)) == Report.from_json(changed(path, None))
 
 
 def test_backends_without_results_have_none() -> None:
@@ -252,7 +398,7 @@ def test_documented_field_by_field() -> None:
         return set().union(*(fields(item) for item in value)) if isinstance(value, list) else set()
 
     undocumented = {name for name in fields(REPORT) if f"| `{name}` |" not in path.read_text()}
-    assert undocumented == {"step"}  # a key of the free-form provenance; packages' key "torch" is a field elsewhere
+    assert undocumented == set()  # keys of packages and provenance, torch and step, are fields elsewhere
 
 
 def test_contract_imports_the_standard_library_only() -> None:

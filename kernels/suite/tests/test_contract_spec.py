@@ -33,7 +33,10 @@ SPEC: dict[str, Any] = {
         "max_pairs": 80,
         "confidence": 0.95,
         "margin": 0.1,
+        "step_models": ["tiny"],
+        "step_margin": 0.02,
     },
+    "invariants": {"shapes": ["1x1x16384x64"], "causal": True, "repeats": 5},
     "limits": {"call_seconds": 120, "start_seconds": 120},
 }
 
@@ -47,6 +50,16 @@ def test_round_trip() -> None:
 def test_defaults() -> None:
     least = {name: SPEC[name] for name in SPEC if name not in ("limits", "input_directory")}
     assert RunSpec.from_json(least) == RunSpec.from_json(SPEC)
+    without = RunSpec.from_json({name: SPEC[name] for name in SPEC if name != "invariants"}).invariants
+    assert (without.shapes, without.causal, without.repeats) == ((), True, 5)
+
+
+@pytest.mark.parametrize("suite", ["symmetry", "determinism"])
+def test_symmetry_and_determinism_need_an_input_set_or_a_shape(suite: str) -> None:
+    asked = {**SPEC, "suites": [suite], "inputs": []}
+    assert RunSpec.from_json(asked).suites == (suite,)
+    with pytest.raises(ContractError, match=rf"inputs.*{suite}"):
+        RunSpec.from_json({**asked, "invariants": {}})
 
 
 @pytest.mark.parametrize(
@@ -63,6 +76,10 @@ def test_defaults() -> None:
         ({"throughput": {**SPEC["throughput"], "max_pairs": 10}}, "$.throughput.max_pairs"),
         ({"throughput": {**SPEC["throughput"], "confidence": 1}}, "$.throughput.confidence"),
         ({"throughput": {**SPEC["throughput"], "margin": "NaN"}}, "$.throughput.margin"),
+        ({"throughput": {**SPEC["throughput"], "step_models": ["7b"]}}, "$.throughput.step_models[0]"),
+        ({"throughput": {**SPEC["throughput"], "step_margin": -1.0}}, "$.throughput.step_margin"),
+        ({"suites": ["step"], "throughput": None}, "$.throughput.step_models"),
+        ({"invariants": {"repeats": 1}}, "$.invariants.repeats"),
         ({"limits": {"call_seconds": 0}}, "$.limits.call_seconds"),
     ],
 )

@@ -5,7 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from gprojci_suite import ceilings as ceilings_of_the_device
 from gprojci_suite.contract.spec import ThroughputSpec
+from gprojci_suite.contract.timing import Ceilings
+from gprojci_suite.contract.vocabulary import PASSES
 from gprojci_suite.inputs import InputError
 from gprojci_suite.session import Case, Launch, Member, StepSeconds, control_of
 from gprojci_suite.throughput import measure, shape_case
@@ -130,3 +133,63 @@ def test_a_backend_that_fails_in_the_middle_is_left_out() -> None:
 def test_wrong_shapes(shape: str) -> None:
     with pytest.raises(InputError, match="shape"):
         shape_case(shape, True, 0)
+
+
+class Throttled:
+    """A watch that finds every pair of calls from `first` to `last` throttled."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first, self.last, self.calls = first, last, 0
+
+    def throttled(self) -> bool:
+        self.calls += 1
+        return self.first <= self.calls <= self.last
+
+
+def test_throttled_rounds_are_void_and_repeated() -> None:
+    session = Scripted([HEAD, ANCHOR], {"gproj@head": constant(1.0), "sdpa-math@ruler": constant(2.0)})
+    _, comparisons = measure(session, CASE, SETTINGS, 0, lambda line: None, Throttled(2, 4))  # type: ignore[arg-type]
+    assert {(c.pairs, c.void_pairs) for c in comparisons} == {(20, 3)}
+
+
+def test_throttled_pairs_of_a_later_look_are_void() -> None:
+    seconds = {"gproj@head": lambda call: 1.1 * (1 + 0.2 * (call % 7 - 3)), "gproj@base": constant(1.0)}
+    session = Scripted([HEAD, BASE], seconds)
+    _, comparisons = measure(session, CASE, SETTINGS, 0, lambda line: None, Throttled(30, 35))  # type: ignore[arg-type]
+    assert {(c.pairs, c.void_pairs) for c in comparisons} == {(80, 6)}
+
+
+def test_a_gpu_that_stays_throttled_gives_no_comparison() -> None:
+    session = Scripted([HEAD, ANCHOR], {"gproj@head": constant(1.0), "sdpa-math@ruler": constant(2.0)})
+    found = measure(session, CASE, SETTINGS, 0, lambda line: None, Throttled(1, 1000))  # type: ignore[arg-type]
+    assert found == ([], [])
+    assert session.calls.count("gproj@head") < 200
+
+
+def test_flops_are_held_against_the_ceiling() -> None:
+    session = Scripted([HEAD], {"gproj@head": constant(0.5)})
+    ceilings = Ceilings(matmul_tflops=1e-6, copy_gb_s=1.0)
+    measurements, _ = measure(  # type: ignore[arg-type]
+        session, CASE, SETTINGS, 0, lambda line: None, ceilings=ceilings
+    )
+    found = {m.pass_: (m.tflops, m.ceiling_share) for m in measurements}
+    flops = 2 * 16 * 16 * 16  # causal: half of 4·B·H·Sq·Sk·D
+    assert found["forward"] == pytest.approx((flops / 0.5 / 1e12, flops / 0.5 / 1e6))
+    assert found["backward"] == pytest.approx((2.5 * flops / 1e12, 2.5 * flops / 1e6))
+    assert found["forward_backward"][0] == pytest.approx(3.5 * flops / 1.5 / 1e12)
+
+
+def test_peak_memory_of_both_passes_is_the_larger() -> None:
+    step = StepSeconds(1.0, 2.0, 10, 20)
+    assert [step.peak(which) for which in PASSES] == [10, 20, 20]
+    assert StepSeconds(1.0, 2.0).peak("forward_backward") is None
+
+
+def test_ceilings_of_this_machine() -> None:
+    found = ceilings_of_the_device.measure("cpu", 100)
+    assert isinstance(found, Ceilings)
+    assert found.matmul_tflops > 1e-4
+    assert found.copy_gb_s > 0.01
+    assert "not measured within" in str(ceilings_of_the_device.measure("cpu", 0.01))
+    full = ceilings_of_the_device.attention_flops(4, 16, 4096, 4096, 128, causal=False)
+    assert full["forward_backward"] == pytest.approx(3.5 * 4 * 4 * 16 * 4096**2 * 128)

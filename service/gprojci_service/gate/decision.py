@@ -5,8 +5,10 @@ the worst such slice against another, and the median over the base's median agai
 run-to-run spread that either of them showed in the session. Errors are relative Frobenius errors against float64 (see
 `gprojci_suite`). NaN or Inf in any output fails, whatever the limits.
 
-Time. The interval of the median paired ratio against `1 + limit`: fail when the whole interval lies above it, pass when
-the whole interval lies below it, otherwise neutral: it cannot be told.
+Symmetry. The median response of dQ to a shift of all keys, over the slices that do not vanish, against a ceiling.
+
+Time, of attention and of a training step. The interval of the median paired ratio against `1 + limit`: fail when the
+whole interval lies above it, pass when the whole interval lies below it, otherwise neutral: it cannot be told.
 
 The whole. Fail if any finding that decides failed; else error if any could not be judged for a fault of ours; else
 neutral if any cannot be told; else pass. Findings under `informative` never decide.
@@ -21,7 +23,8 @@ from typing import Any, Literal
 
 from gprojci_dashboards.readable import percent
 from gprojci_suite.contract.manifest import GateSettings
-from gprojci_suite.contract.report import AccuracySummary, Backend, Comparison, Report
+from gprojci_suite.contract.report import AccuracySummary, Backend, Report
+from gprojci_suite.contract.timing import Comparison
 from gprojci_suite.contract.vocabulary import TENSORS
 
 VerdictWord = Literal["pass", "fail", "neutral", "error"]
@@ -123,6 +126,7 @@ def _of_backend(policy: GateSettings, report: Report, backend: str) -> Iterator[
             line = summaries.get(("head", input_name, tensor))
             if line is not None:
                 yield from _accuracy(policy, backend, line, summaries.get(("base", input_name, tensor)))
+    yield from _symmetry(policy, report, backend)
     yield from _times(policy, report, backend)
 
 
@@ -224,6 +228,49 @@ def _accuracy_ratio(
     )
 
 
+def _symmetry(policy: GateSettings, report: Report, backend: str) -> Iterator[Finding]:
+    key = "dq_symmetry_ceiling"
+    if key not in policy.limits:
+        return
+    limit, required = policy.limits[key], key not in policy.informative
+    inputs = {entry.input for entry in report.inputs}
+    lines = [
+        line
+        for line in (report.symmetry.summary if report.symmetry else ())
+        if (line.backend, line.revision, line.response) == (backend, "head", "dq_key_shift")
+        and (policy.inputs is None or line.case in policy.inputs or line.case not in inputs)
+    ]
+    if not lines:
+        message = f"{backend}: the response of dQ to a shift of the keys was not measured"
+        yield Finding(key, backend, None, None, "neutral", None, limit, None, None, None, None, required, message)
+    for line in lines:
+        where = f"{backend}: response of dQ to a shift of the keys on {line.case}"
+        if math.isnan(line.median):
+            verdict: VerdictWord = "neutral"
+            message = f"{where} cannot be told: every slice vanishes"
+        else:
+            verdict = "pass" if line.median <= limit else "fail"
+            message = (
+                f"{where} is {percent(line.median)} (median), limit {percent(limit)}; "
+                f"worst head {line.worst_slice} {percent(line.worst)}"
+            )
+        yield Finding(
+            key,
+            backend,
+            line.case,
+            line.worst_slice or None,
+            verdict,
+            line.median,
+            limit,
+            line.worst,
+            None,
+            None,
+            None,
+            required,
+            message,
+        )
+
+
 def _times(policy: GateSettings, report: Report, backend: str) -> Iterator[Finding]:
     anchors = {entry.backend for entry in report.backends if entry.role == "anchor"}
     compared = [
@@ -248,24 +295,46 @@ def _times(policy: GateSettings, report: Report, backend: str) -> Iterator[Findi
         )
     if "kernel_overhead_ceiling" in policy.limits:
         yield from _ratios(policy, "kernel_overhead_ceiling", backend, against_anchor, "the anchor's", required=True)
-    for key in ("step_overhead_increase", "step_overhead_ceiling"):
-        if key in policy.limits:
-            message = f"{backend}: {key} cannot be told: this version of the ruler measures no training step"
-            yield Finding(
-                key,
-                backend,
-                None,
-                None,
-                "neutral",
-                None,
-                policy.limits[key],
-                None,
-                None,
-                None,
-                None,
-                key not in policy.informative,
-                message,
-            )
+    yield from _steps(policy, report, backend, anchors)
+
+
+def _steps(policy: GateSettings, report: Report, backend: str, anchors: set[str]) -> Iterator[Finding]:
+    compared = [
+        entry
+        for entry in (report.step.comparisons if report.step else ())
+        if (entry.backend, entry.revision) == (backend, "head") and not entry.control
+    ]
+    against_base = [entry for entry in compared if (entry.against_backend, entry.against_revision) == (backend, "base")]
+    against_anchor = [
+        entry for entry in compared if entry.against_backend in anchors and entry.against_revision == "ruler"
+    ]
+    has_base = _status(report, backend, "base") is not None
+    sides = (
+        ("step_overhead_increase", against_base, "the base's", has_base),
+        ("step_overhead_ceiling", against_anchor, "the anchor's", True),
+    )
+    for key, entries, whose, required in sides:
+        if key not in policy.limits:
+            continue
+        if report.step is not None:
+            yield from _ratios(policy, key, backend, entries, whose, required=required)
+            continue
+        message = f"{backend}: {key} cannot be told: the report measures no training step"
+        yield Finding(
+            key,
+            backend,
+            None,
+            None,
+            "neutral",
+            None,
+            policy.limits[key],
+            None,
+            None,
+            None,
+            None,
+            key not in policy.informative,
+            message,
+        )
 
 
 def _ratios(
@@ -273,14 +342,17 @@ def _ratios(
 ) -> Iterator[Finding]:
     limit = policy.limits[key]
     required = required and key not in policy.informative
+    step = key.startswith("step_")
+    what = "training step time" if step else "time"
+    timed = "training step" if step else "forward and backward"
     if not compared:
-        message = f"{backend}: time over {whose} was not measured"
+        message = f"{backend}: {what} over {whose} was not measured"
         yield Finding(key, backend, None, None, "neutral", None, limit, None, None, None, None, required, message)
     for entry in compared:
         low, high = entry.low - 1, entry.high - 1
         verdict: VerdictWord = "fail" if low > limit else "pass" if high < limit else "neutral"
         message = (
-            f"{backend}: forward and backward time on {entry.case} is {_signed(entry.ratio - 1)} over {whose} "
+            f"{backend}: {timed} time on {entry.case} is {_signed(entry.ratio - 1)} over {whose} "
             f"(interval {_signed(low)} to {_signed(high)}, {entry.pairs} pairs), limit {_signed(limit)}"
         )
         yield Finding(

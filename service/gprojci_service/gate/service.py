@@ -97,6 +97,8 @@ def _series_key(finding: Finding) -> tuple[str, str, str]:
     metric = {"error_ceiling": f"{tensor}_error", "worst_ceiling": f"{tensor}_error_worst"}.get(kind, "")
     if finding.limit_key == "kernel_overhead_ceiling":
         metric = "forward_backward_ratio_anchor"
+    elif finding.limit_key == "step_overhead_ceiling":
+        metric = "step_ratio_anchor"
     return finding.backend, finding.case or "", metric
 
 

@@ -22,7 +22,7 @@ class Series(Keyed, Base):
     """Input set or shape × dtype × mask."""
     metric: Mapped[str]
     """dq_error, dk_error, dv_error, o_error (medians over slices), their `_worst`, forward_seconds,
-    backward_seconds, forward_backward_seconds, and `…_ratio_anchor`."""
+    backward_seconds, forward_backward_seconds, step_seconds, and `…_ratio_anchor`."""
     unit: Mapped[str]
     """fraction, seconds or ratio."""
     hardware: Mapped[str]

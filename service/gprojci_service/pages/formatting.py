@@ -165,7 +165,13 @@ def tensor(name: str) -> Markup:
     return escape({"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(name, name))
 
 
-METRICS = {"error": "error", "forward_backward": "forward + backward", "forward": "forward", "backward": "backward"}
+METRICS = {
+    "error": "error",
+    "forward_backward": "forward + backward",
+    "forward": "forward",
+    "backward": "backward",
+    "step": "training step",
+}
 
 
 def metric(name: str) -> str:
@@ -175,7 +181,7 @@ def metric(name: str) -> str:
             return f"{tensor(key)} error, median"
         if name in (f"{key}_error_worst", f"{key}_worst"):
             return f"{tensor(key)} error, worst slice"
-    for key in ("forward_backward", "forward", "backward"):
+    for key in ("forward_backward", "forward", "backward", "step"):
         if name.startswith(f"{key}_"):
             against = (
                 " relative to the anchor" if "ratio_anchor" in name else " relative to base" if "ratio" in name else ""

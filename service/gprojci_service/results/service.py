@@ -132,7 +132,8 @@ class Point:
 
 
 def points(report: SuiteReport) -> Iterator[Point]:
-    """The values of a report that are followed over commits: medians, worst slices, times, ratios to the anchor."""
+    """The values of a report that are followed over commits: medians, worst slices, times of attention and of training
+    steps, ratios to the anchor."""
     for line in report.accuracy.summary if report.accuracy else ():
         count = line.slices - line.vanishing
         yield Point(
@@ -149,10 +150,7 @@ def points(report: SuiteReport) -> Iterator[Point]:
             None,
             count,
         )
-    if report.throughput is None:
-        return
-    anchors = {backend.backend for backend in report.backends if backend.role == "anchor"}
-    for timing in report.throughput.measurements:
+    for timing in report.throughput.measurements if report.throughput else ():
         yield Point(
             timing.backend,
             timing.revision,
@@ -164,7 +162,21 @@ def points(report: SuiteReport) -> Iterator[Point]:
             None,
             len(timing.seconds),
         )
-    for compared in report.throughput.comparisons:
+    for trained in report.step.measurements if report.step else ():
+        yield Point(
+            trained.backend,
+            trained.revision,
+            trained.model,
+            "step_seconds",
+            "seconds",
+            trained.median_seconds,
+            None,
+            None,
+            len(trained.seconds),
+        )
+    anchors = {backend.backend for backend in report.backends if backend.role == "anchor"}
+    timed = (report.throughput, report.step)
+    for compared in (entry for section in timed if section for entry in section.comparisons):
         if compared.against_backend in anchors and compared.against_revision == "ruler" and not compared.control:
             yield Point(
                 compared.backend,

@@ -5,7 +5,7 @@ import inspect
 import typing
 from types import ModuleType
 
-from gprojci_suite.contract import report, spec, vocabulary
+from gprojci_suite.contract import determinism, report, spec, surface, symmetry, timing, vocabulary
 from gprojci_suite.contract.codec import json_name
 
 HEADER = """# The contract
@@ -20,7 +20,16 @@ JSON path at fault. Fields with a default may be left out of a spec. Non-finite 
 
 def render() -> str:
     """The whole document as Markdown."""
-    return "\n".join([HEADER, *_words(), *_module("Report", report), *_module("Spec", spec)])
+    modules = {
+        "Report": report,
+        "Timing": timing,
+        "Surface": surface,
+        "Symmetry": symmetry,
+        "Determinism": determinism,
+        "Spec": spec,
+    }
+    sections = [line for title, module in modules.items() for line in _module(title, module)]
+    return "\n".join([HEADER, *_words(), *sections])
 
 
 def _words() -> list[str]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gprojci_suite.contract.errors import ManifestError
-from gprojci_suite.contract.vocabulary import DEVICES, TENSORS
+from gprojci_suite.contract.vocabulary import DEVICES, STEP_MODELS, TENSORS
 
 GATE_LIMITS: Mapping[str, str] = {
     **{f"{t}_error_ceiling": f"median relative error of {t} over slices that do not vanish" for t in TENSORS},
     **{f"{t}_worst_ceiling": f"relative error of {t} in the worst slice that does not vanish" for t in TENSORS},
     **{f"{t}_error_ratio": f"median relative error of {t}, head over base" for t in TENSORS},
+    "dq_symmetry_ceiling": "median response of dq to a shift of all keys, over its norm",
     "kernel_time_increase": "forward and backward time, head over base, minus one",
     "kernel_overhead_ceiling": "forward and backward time, head over anchor, minus one",
     "step_overhead_increase": "training step time, head over base, minus one",
@@ -55,6 +56,16 @@ class AccuracySettings:
     """Input sets."""
     peers: tuple[str, ...] = ()
     """Peers measured beside the backends."""
+    surface: bool = False
+    """Whether the sweep over synthetic offsets and logits is measured too."""
+    symmetry: bool = False
+    """Whether the responses to shifts of keys and values are measured too."""
+    determinism: bool = False
+    """Whether bitwise repeatability is measured too."""
+    shapes: tuple[str, ...] = ()
+    """Shapes `batch x heads x sequence x head_dim` that symmetry and determinism take beside the inputs."""
+    repeats: int = 5
+    """How often determinism computes each case."""
 
 
 @dataclass(frozen=True)
@@ -261,9 +272,16 @@ class _Reader:
             self.fail(("throughput", "pairs"), "must be at least 2")
         if timing.max_pairs < timing.pairs:
             self.fail(("throughput", "max_pairs"), "must not be below pairs")
-        for shape in timing.shapes:
-            if re.match(r"\d+x", shape) and not SHAPE.fullmatch(shape):
-                self.fail(("throughput", "shapes"), f"{shape!r} is not of the form batch x heads x sequence x head_dim")
+        self.known(("throughput", "step_models"), dict.fromkeys(timing.step_models), STEP_MODELS)
+        if manifest.accuracy.repeats < 2:
+            self.fail(("accuracy", "repeats"), "must be at least 2")
+        for section, shapes in (("accuracy", manifest.accuracy.shapes), ("throughput", timing.shapes)):
+            for shape in shapes:
+                # Times are also taken on input sets, whose names look different.
+                if not SHAPE.fullmatch(shape) and (section == "accuracy" or re.match(r"\d+x", shape)):
+                    self.fail((section, "shapes"), f"{shape!r} is not of the form batch x heads x sequence x head_dim")
+        if "dq_symmetry_ceiling" in manifest.gate.limits and not manifest.accuracy.symmetry:
+            self.fail(("gate", "dq_symmetry_ceiling"), "needs symmetry = true under [accuracy]")
         for name in manifest.gate.backends or ():
             if name not in manifest.backends:
                 self.known(("gate", "backends"), {name: None}, manifest.backends)

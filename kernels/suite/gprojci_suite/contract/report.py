@@ -6,8 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from gprojci_suite.contract import codec
+from gprojci_suite.contract.determinism import Repeatability
 from gprojci_suite.contract.errors import ContractError
-from gprojci_suite.contract.vocabulary import Device, Network, Pass, Revision, Role, Status, SubjectRevision, Tensor
+from gprojci_suite.contract.surface import Surface
+from gprojci_suite.contract.symmetry import Symmetry
+from gprojci_suite.contract.timing import Step, Throughput
+from gprojci_suite.contract.vocabulary import Device, Moment, Network, Revision, Role, Status, SubjectRevision, Tensor
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,20 @@ class Subject:
     """Key of the build in the worker's cache."""
     entry: str
     """`module:callable` that was imported."""
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    """State of the GPU at one moment of the run."""
+
+    moment: Moment
+    """`before` or `after` the run, or `during` it: then the slowest clocks at work and every reason that was seen."""
+    clocks: Mapping[str, float]
+    """GPU clocks in MHz."""
+    throttle_reasons: tuple[str, ...]
+    """Reasons for which the GPU was slowed down."""
+    foreign_processes: int | None
+    """Processes on the GPU that are not the run's; null during it, and where they cannot be seen."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +88,8 @@ class Environment:
     """Reasons for which the GPU was slowed down."""
     network: Network
     """Whether the run had a network: `isolated`, `shared` or `unknown`."""
+    samples: tuple[GpuSample, ...] | None = None
+    """The GPU before, during and after the run; null on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +207,16 @@ class Slice:
     """NaN and Inf elements of the result."""
     vanishing: bool
     """Whether the reference norm is below 1e-4 of the largest one: kept out of medians and gates."""
+    p50: float | None = None
+    """Median of the element errors that `p999` is the 99.9th percentile of, a fraction."""
+    p90: float | None = None
+    """Their 90th percentile, a fraction."""
+    p99: float | None = None
+    """Their 99th percentile, a fraction."""
+    p100: float | None = None
+    """The largest of them, a fraction."""
+    norm_ratio: float | None = None
+    """Frobenius norm of the result over that of the reference."""
 
 
 @dataclass(frozen=True)
@@ -227,74 +257,6 @@ class Accuracy:
     """One entry per backend, input set and tensor."""
 
 
-# `pass` is a Python keyword: the attribute `pass_` is spelled `pass` in JSON.
-@dataclass(frozen=True)
-class Measurement:
-    """Times of one backend in one case and pass."""
-
-    backend: str
-    """Name of the backend."""
-    revision: Revision
-    """Revision of the backend."""
-    case: str
-    """Shape or input set, mask and element type, such as `1x4x1024x64.causal.bfloat16`."""
-    pass_: Pass
-    """`forward`, `backward` or `forward_backward`."""
-    seconds: tuple[float, ...]
-    """Times of single calls, in seconds."""
-    median_seconds: float
-    """Median of those times, in seconds."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Time of one backend over the time of another, from interleaved pairs."""
-
-    backend: str
-    """Backend in the numerator."""
-    revision: Revision
-    """Its revision."""
-    against_backend: str
-    """Backend in the denominator."""
-    against_revision: Revision
-    """Its revision."""
-    case: str
-    """Shape or input set, mask and element type."""
-    pass_: Pass
-    """`forward`, `backward` or `forward_backward`."""
-    pairs: int
-    """Interleaved pairs measured."""
-    ratio: float
-    """Median ratio: the exponential of the median of the paired log ratios."""
-    low: float
-    """Lower end of the bootstrap interval of the ratio."""
-    high: float
-    """Upper end of the bootstrap interval of the ratio."""
-    confidence: float
-    """Coverage of the interval."""
-    ratios: tuple[float, ...]
-    """Ratio of each pair."""
-    control: bool
-    """Whether this is the A/A control: the same revision in two processes, expected at 1."""
-
-    def check(self, path: str) -> None:
-        """Raise ContractError unless there is one ratio per pair and the interval is ordered."""
-        if len(self.ratios) != self.pairs:
-            raise ContractError(f"{path}.ratios", f"{len(self.ratios)} ratios for {self.pairs} pairs")
-        if not 0 < self.low <= self.high:
-            raise ContractError(f"{path}.low", "the interval must be positive and ordered")
-
-
-@dataclass(frozen=True)
-class Throughput:
-    """Results of the throughput suite."""
-
-    measurements: tuple[Measurement, ...]
-    """One entry per backend, case and pass."""
-    comparisons: tuple[Comparison, ...]
-    """One entry per compared pair of backends, case and pass."""
-
-
 @dataclass(frozen=True)
 class Report:
     """The whole of one run."""
@@ -323,6 +285,14 @@ class Report:
     """Results of the accuracy suite, or null when it did not run."""
     throughput: Throughput | None
     """Results of the throughput suite, or null when it did not run."""
+    surface: Surface | None = None
+    """Results of the surface suite, or null when it did not run."""
+    symmetry: Symmetry | None = None
+    """Results of the symmetry suite, or null when it did not run."""
+    determinism: tuple[Repeatability, ...] | None = None
+    """One entry per backend, case, tensor and request of the determinism suite, or null when it did not run."""
+    step: Step | None = None
+    """Results of the step suite, or null when it did not run."""
 
     def check(self, path: str) -> None:
         """Raise ContractError where results name backends or inputs that the report does not list."""
@@ -352,11 +322,20 @@ class Report:
                     known(item.backend, item.revision, where)
                     if item.input not in inputs:
                         raise ContractError(f"{where}.input", f"{item.input!r} is not in inputs")
-        if self.throughput is not None:
-            for index, measured in enumerate(self.throughput.measurements):
-                known(measured.backend, measured.revision, f"{path}.throughput.measurements[{index}]")
-            for index, compared in enumerate(self.throughput.comparisons):
-                where = f"{path}.throughput.comparisons[{index}]"
+        if self.surface is not None:
+            for index, point in enumerate(self.surface.points):
+                known(point.backend, point.revision, f"{path}.surface.points[{index}]")
+        if self.symmetry is not None:
+            for name in ("responses", "summary"):
+                for index, item in enumerate(getattr(self.symmetry, name)):
+                    known(item.backend, item.revision, f"{path}.symmetry.{name}[{index}]")
+        for index, repeated in enumerate(self.determinism or ()):
+            known(repeated.backend, repeated.revision, f"{path}.determinism[{index}]")
+        for section, timed in (("throughput", self.throughput), ("step", self.step)):
+            for index, measured in enumerate((*timed.measurements,) if timed is not None else ()):
+                known(measured.backend, measured.revision, f"{path}.{section}.measurements[{index}]")
+            for index, compared in enumerate(timed.comparisons if timed is not None else ()):
+                where = f"{path}.{section}.comparisons[{index}]"
                 known(compared.backend, compared.revision, where)
                 known(compared.against_backend, compared.against_revision, where)
 

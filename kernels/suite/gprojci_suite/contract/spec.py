@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.errors import ContractError
-from gprojci_suite.contract.vocabulary import Device, SubjectRevision, Suite
+from gprojci_suite.contract.vocabulary import Device, StepModel, SubjectRevision, Suite
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,10 @@ class ThroughputSpec:
     """Coverage of the bootstrap interval."""
     margin: float = 0.10
     """Ratio minus one against which the interval must decide."""
+    step_models: tuple[StepModel, ...] = ()
+    """Models whose training step the step suite times."""
+    step_margin: float | None = None
+    """Ratio minus one against which the interval of a step must decide; `margin` when null."""
 
     def check(self, path: str) -> None:
         """Raise ContractError for counts or probabilities out of range."""
@@ -61,6 +65,25 @@ class ThroughputSpec:
             raise ContractError(f"{path}.confidence", "must lie between 0 and 1")
         if not 0 <= self.margin < float("inf"):
             raise ContractError(f"{path}.margin", "must be a finite number, zero or above")
+        if self.step_margin is not None and not 0 <= self.step_margin < float("inf"):
+            raise ContractError(f"{path}.step_margin", "must be a finite number, zero or above")
+
+
+@dataclass(frozen=True)
+class InvariantsSpec:
+    """What the symmetry and determinism suites take beside the input sets, and how often they repeat."""
+
+    shapes: tuple[str, ...] = ()
+    """Shapes `batch x heads x sequence x head_dim`, also too long for a float64 reference."""
+    causal: bool = True
+    """Mask of the shapes; input sets bring their own."""
+    repeats: int = 5
+    """How often the determinism suite computes each case."""
+
+    def check(self, path: str) -> None:
+        """Raise ContractError for fewer than two repeats."""
+        if self.repeats < 2:
+            raise ContractError(f"{path}.repeats", "at least 2 repeats are needed")
 
 
 @dataclass(frozen=True)
@@ -102,7 +125,9 @@ class RunSpec:
     input_directory: str | None = None
     """Directory with further input sets, found there by name or content hash."""
     throughput: ThroughputSpec | None = None
-    """Settings of the throughput suite; needed when it runs."""
+    """Settings of the throughput and step suites; needed when one of them runs."""
+    invariants: InvariantsSpec = field(default_factory=InvariantsSpec)
+    """Settings of the symmetry and determinism suites."""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     """Time limits of each backend."""
 
@@ -112,8 +137,13 @@ class RunSpec:
             raise ContractError(f"{path}.suites", "at least one suite is needed")
         if "throughput" in self.suites and self.throughput is None:
             raise ContractError(f"{path}.throughput", "missing although the throughput suite runs")
+        if "step" in self.suites and not (self.throughput and self.throughput.step_models):
+            raise ContractError(f"{path}.throughput.step_models", "at least one model is needed by the step suite")
         if "accuracy" in self.suites and not self.inputs:
             raise ContractError(f"{path}.inputs", "at least one input set is needed by the accuracy suite")
+        for suite in ("symmetry", "determinism"):
+            if suite in self.suites and not (self.inputs or self.invariants.shapes):
+                raise ContractError(f"{path}.inputs", f"an input set, or a shape, is needed by the {suite} suite")
         seen: set[tuple[str, str]] = set()
         for index, subject in enumerate(self.subjects):
             if (subject.backend, subject.revision) in seen:

@@ -3,16 +3,22 @@
 from typing import Literal, get_args
 
 Device = Literal["cpu", "cuda"]
-Suite = Literal["accuracy", "throughput"]
+Suite = Literal["accuracy", "surface", "symmetry", "determinism", "throughput", "step"]
 Revision = Literal["head", "base", "ruler"]
 SubjectRevision = Literal["head", "base"]
 Role = Literal["subject", "anchor", "peer"]
 Status = Literal["ok", "unsupported", "build_error", "wrong_result", "runtime_error", "timeout", "out_of_memory"]
 Tensor = Literal["o", "dq", "dk", "dv"]
-Pass = Literal["forward", "backward", "forward_backward"]
+Pass = Literal["forward", "backward", "forward_backward", "step"]
+StepModel = Literal["450m", "450m-d128", "tiny"]
+Response = Literal["dq_key_shift", "dq_value_shift", "dk_value_shift", "dk_row_sum"]
+Moment = Literal["before", "during", "after"]
 Network = Literal["isolated", "shared", "unknown"]
 
 TENSORS: tuple[Tensor, ...] = get_args(Tensor)
-PASSES: tuple[Pass, ...] = get_args(Pass)
+PASSES: tuple[Pass, ...] = ("forward", "backward", "forward_backward")
+"""Passes of attention alone."""
+STEP_MODELS: tuple[StepModel, ...] = get_args(StepModel)
+RESPONSES: tuple[Response, ...] = get_args(Response)
 SUITES: tuple[Suite, ...] = get_args(Suite)
 DEVICES: tuple[Device, ...] = get_args(Device)

@@ -1,29 +1,23 @@
 """torch scaled_dot_product_attention, memory-efficient backend (CUDA only)."""
 
-import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.attention import SDPBackend
 
+from gprojci_suite import sdpa
 from gprojci_suite.peers import Case
+
+BACKEND = SDPBackend.EFFICIENT_ATTENTION
 
 
 def supported(case: Case, device: str) -> str | None:
-    """Needs CUDA, compute capability 8.0 (for BF16), square causal masks and as many KV heads as heads."""
+    """Needs CUDA, compute capability 8.0, square causal masks and as many KV heads as heads."""
     if device != "cuda":
         return "needs a CUDA device"
-    if torch.cuda.get_device_capability() < (8, 0):
-        return "needs compute capability 8.0"
-    if case.causal and case.seq_q != case.seq_k:
-        return "torch aligns the causal mask to the top left when seq_q and seq_k differ"
     if case.heads != case.kv_heads:
         return "the memory-efficient backend has no grouped heads"
-    return None
+    return sdpa.refusal_on_cuda(BACKEND, case)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, softmax_scale: float) -> Tensor:
     """Attention through this backend only."""
-    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
-        return scaled_dot_product_attention(
-            q, k, v, is_causal=causal, scale=softmax_scale, enable_gqa=q.shape[1] != k.shape[1]
-        )
+    return sdpa.attention(BACKEND, q, k, v, causal=causal, softmax_scale=softmax_scale)

@@ -1,0 +1,175 @@
+"""The attention functions of a training loop: how they are found, replaced for one step, and how a call is read."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from gprojci_suite import masks
+
+Function = Callable[..., Any]
+SDPA_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+NAMES = {
+    "q": ("query", "q"),
+    "k": ("key", "k"),
+    "v": ("value", "v"),
+    "causal": ("is_causal", "causal"),
+    "scale": ("scale", "softmax_scale", "sm_scale"),
+    "mask": ("attn_mask", "attention_mask", "mask"),
+    "dropout": ("dropout_p", "dropout"),
+}
+"""What the parameters of attention functions are called."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "window_size": (None, (-1, -1), (None, None), [-1, -1]),
+    "softcap": (None, 0, 0.0),
+    "alibi_slopes": (None,),
+    "learnable_sink": (None,),
+    "score_mod": (None,),
+    "mask_mod": (None,),
+    "qv": (None,),
+}
+"""Parameters that change what is computed, with the values that do not."""
+
+
+class Unreadable(ValueError):
+    """A call that an input set cannot hold; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A function whose calls are recorded.
+
+    Attributes:
+        where: `module:function`, or `module:Class.method`.
+        layout: order of the dimensions of q, k, v and the result: `bhsd` is (batch, heads, seq, head_dim), `bshd`
+            (batch, seq, heads, head_dim).
+        parameters: names of the positional parameters, where the function does not tell them.
+        top_left: whether its causal mask is aligned to the top left when there are fewer queries than keys.
+    """
+
+    where: str
+    layout: Literal["bhsd", "bshd"] = "bhsd"
+    parameters: tuple[str, ...] = ()
+    top_left: bool = False
+
+
+STANDARD = (
+    Target("torch.nn.functional:scaled_dot_product_attention", "bhsd", SDPA_PARAMETERS, top_left=True),
+    Target("flash_attn.flash_attn_interface:flash_attn_func", "bshd"),
+    Target("flash_attn_interface:flash_attn_func", "bshd"),
+    Target("flash_attn.cute.interface:flash_attn_func", "bshd"),
+)
+"""Recorded unless `wrap` names others: what torch and the flash-attn packages are called by."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """q, k and v of one call, (batch, heads, seq, head_dim), as views; mask and scale."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    causal: bool
+    softmax_scale: float
+
+
+class Patches:
+    """The replaced functions, until `undo`."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def replace(self, target: Target, make: Callable[[Target, Function], Function]) -> None:
+        """Put `make(target, original)` wherever a loaded module holds the function under any name."""
+        owner, name = _owner(target)
+        original = getattr(owner, name)
+        replacement = make(target, original)
+        self._set(owner, name, replacement)
+        for module_name, module in list(sys.modules.items()):
+            # Whoever wrote `from torch.nn.functional import …` holds the function itself.
+            if isinstance(module, ModuleType) and not module_name.startswith(("torch._", "gprojci_suite")):
+                for attribute, value in list(vars(module).items()):
+                    if value is original:
+                        self._set(module, attribute, replacement)
+
+    def undo(self) -> None:
+        """Put every original back."""
+        while self._undo:
+            owner, name, original = self._undo.pop()
+            setattr(owner, name, original)
+
+    def _set(self, owner: Any, name: str, replacement: Any) -> None:
+        self._undo.append((owner, name, vars(owner)[name] if name in vars(owner) else getattr(owner, name)))
+        setattr(owner, name, replacement)
+
+
+def loaded(target: Target) -> bool:
+    """Whether the module of a target has been imported, and has it."""
+    module = sys.modules.get(target.where.partition(":")[0])
+    return module is not None and hasattr(module, target.where.partition(":")[2].partition(".")[0])
+
+
+def find(where: str | Target) -> Target:
+    """The target a user named, its module imported; raises ValueError when there is no such callable."""
+    target = where if isinstance(where, Target) else Target(where)
+    module, colon, name = target.where.partition(":")
+    if not (module and colon and name):
+        raise ValueError(f"{target.where!r} must have the form module:function")
+    try:
+        importlib.import_module(module)
+        owner, attribute = _owner(target)
+        function = getattr(owner, attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{target.where}: {error}") from error
+    if not callable(function):
+        raise ValueError(f"{target.where} is not callable")
+    return target
+
+
+def read(target: Target, function: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+    """q, k, v, mask and scale of one call; raises Unreadable."""
+    names = target.parameters or tuple(inspect.signature(function).parameters)
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    found = {what: next((given[n] for n in options if n in given), None) for what, options in NAMES.items()}
+    tensors = [t for t in (found["q"], found["k"], found["v"]) if isinstance(t, Tensor) and t.dim() == 4]
+    if len(tensors) < 3:
+        raise Unreadable("q, k and v are not three tensors of four dimensions")
+    q, k, v = (tensor.transpose(1, 2) if target.layout == "bshd" else tensor for tensor in tensors)
+    for name, neutral in NEUTRAL.items():
+        if name in given and not any(type(given[name]) is type(n) and given[name] == n for n in neutral):
+            raise Unreadable(f"{name} is set")
+    if found["dropout"]:
+        raise Unreadable("dropout is on")
+    causal = bool(found["causal"])
+    if causal and target.top_left and q.shape[2] != k.shape[2]:
+        raise Unreadable("the causal mask is aligned to the top left")
+    if found["mask"] is not None:
+        if causal or not _is_causal(found["mask"], q.shape[2], k.shape[2]):
+            raise Unreadable("a mask is given that is not the causal one")
+        causal = True
+    scale = found["scale"]
+    return Call(q, k, v, causal, float(q.shape[-1] ** -0.5 if scale is None else scale))
+
+
+def _owner(target: Target) -> tuple[Any, str]:
+    module, _, path = target.where.partition(":")
+    owner: Any = sys.modules[module]
+    *parents, name = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    return owner, name
+
+
+def _is_causal(mask: Any, seq_q: int, seq_k: int) -> bool:
+    if not isinstance(mask, Tensor) or mask.shape[-2:] != (seq_q, seq_k):
+        return False
+    visible = mask if mask.dtype == torch.bool else mask == 0
+    hidden = ~mask if mask.dtype == torch.bool else mask == -torch.inf
+    wanted = masks.bottom_right(seq_q, seq_k, mask.device)
+    return bool((visible == wanted).all()) and bool((hidden == ~wanted).all())

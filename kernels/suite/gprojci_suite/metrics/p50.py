@@ -1,0 +1,14 @@
+"""Median of the element errors, each scaled by the norm of its row of the reference."""
+
+from torch import Tensor
+
+from gprojci_suite.element_errors import percentile
+
+NAME = "p50"
+UNIT = "fraction"
+BETTER = "lower"
+
+
+def compute(result: Tensor, reference: Tensor, largest_norm: float) -> float:
+    """The smallest scaled element error that at least half of the elements do not exceed."""
+    return percentile(result, reference, 500)
