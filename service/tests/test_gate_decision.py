@@ -67,6 +67,13 @@ def test_time_that_was_not_measured_is_neutral(make_report):
     assert judge(make_report(time=None), {"kernel_time_increase": 0.1}).verdict == "neutral"
 
 
+@pytest.mark.parametrize("key", ["dq_error_ceiling", "dv_worst_ceiling", "dk_error_ratio"])
+def test_accuracy_that_was_not_measured_is_neutral(make_report, key):
+    decision = judge(make_report(accuracy=None), {key: 1.0})
+    assert decision.verdict == "neutral"
+    assert "was not measured" in decision.summary
+
+
 def test_non_finite_output_fails_even_without_a_limit(make_report):
     report = make_report()
     report["accuracy"]["summary"][0] |= {"nonfinite": 3, "median": "NaN", "worst": "NaN"}
@@ -158,7 +165,7 @@ def test_symmetry_that_was_not_measured_is_neutral(make_report):
 def test_step_limits_are_not_silently_passed(make_report):
     decision = judge(make_report(), {"step_overhead_ceiling": 0.02, **CEILING})
     assert decision.verdict == "neutral"
-    assert "measures no training step" in decision.summary
+    assert "training step time over the anchor's was not measured" in decision.summary
 
 
 def trained(low, high, against, against_revision):

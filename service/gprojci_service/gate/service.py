@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from gprojci_service.gate import decision, repository
-from gprojci_service.gate.decision import Decision, Finding
+from gprojci_service.gate.finding import Decision, Finding
 from gprojci_service.github import service as github
 from gprojci_service.inputs import service as inputs
 from gprojci_service.jobs import repository as job_repository

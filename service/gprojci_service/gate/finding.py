@@ -1,0 +1,62 @@
+"""What a decision is made of: one limit applied to one value, and the verdict over all of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+VerdictWord = Literal["pass", "fail", "neutral", "error"]
+SEVERITY: tuple[VerdictWord, ...] = ("fail", "error", "neutral", "pass")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One limit applied to one measured value."""
+
+    limit_key: str
+    """Key of the gate in the manifest, or `status`, `inputs` and `nonfinite`, which always hold."""
+    backend: str
+    verdict: VerdictWord
+    message: str
+    """All of this in one sentence."""
+    case: str | None = None
+    """Input set, shape × mask × dtype, or model."""
+    slice: str | None = None
+    """The worst slice (layer, batch, head) of an accuracy finding."""
+    value: float | None = None
+    """What is held against the limit: a fraction, or a ratio for the `_ratio` limits."""
+    limit: float | None = None
+    worst: float | None = None
+    """Value of the worst slice, a fraction."""
+    base: float | None = None
+    """The base's value, where it has one."""
+    low: float | None = None
+    high: float | None = None
+    """Interval of the value, where it has one."""
+    required: bool = True
+    """Whether it takes part in the verdict."""
+
+    @property
+    def excess(self) -> float:
+        """How far the value is beyond its limit, for sorting: the worst first."""
+        if self.value is None or self.limit is None or not math.isfinite(self.value):
+            return math.inf
+        ceiling = self.limit_key.endswith("_ceiling") and self.limit > 0
+        return self.value / self.limit if ceiling else self.value - self.limit
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the `evidence` of a verdict; a value that is not finite becomes null, the message says it."""
+        return {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in asdict(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict with its findings, the deciding ones first."""
+
+    verdict: VerdictWord
+    summary: str
+    findings: tuple[Finding, ...]
