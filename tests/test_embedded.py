@@ -86,7 +86,7 @@ def test_secrets_are_readable_by_the_owner_alone(embedded):
             assert (service.directory / name).stat().st_mode & 0o077 == 0
 
 
-def test_code_under_test_sees_no_secret(embedded, kernel_repository):
+def test_code_under_test_sees_no_secret(embedded, kernel_repository, namespaces):
     """A kernel that prints what it finds in the data directory finds nothing."""
     with embedded() as service:
         names = ["token", "webhook-secret", "gprojci.sqlite", "logs/web.log"]
