@@ -94,9 +94,9 @@ def figure(data: ParetoData) -> go.Figure:
         chart.add_hrect(y0=1e-12, y1=data.ceiling, fillcolor=theme.GOOD_FILL.light, line_width=0, layer="below")
         chart.add_hline(y=data.ceiling, line={"color": theme.LIMIT.light, "width": 1.5, "dash": "dash"})
         chart.add_annotation(
-            x=1,
+            x=0,
             xref="paper",
-            xanchor="right",
+            xanchor="left",
             y=math.log10(data.ceiling),
             yanchor="bottom",
             text=f"gate: {percent(data.ceiling)}",
@@ -115,9 +115,10 @@ def figure(data: ParetoData) -> go.Figure:
             "ticktext": ["0.05×", "0.1×", "0.2×", "0.5×", "1×", "2×", "5×", "10×", "20×", "50×", "100×"],
         }
     else:
-        low, high = min(times, default=0.0), max(times, default=1.0)
+        reach = [*times, *(end for mark in marks for end in (mark.time_low, mark.time_high))]
+        low, high = min(reach, default=0.0), max(reach, default=1.0)
         width = max(high - low, 0.2)
-        x_axis |= {"ticksuffix": "×", "range": [low - 0.14 * width, high + 0.16 * width]}
+        x_axis |= {"ticksuffix": "×", "range": [low - 0.06 * width, high + 0.08 * width]}
     y_axis = theme.axis(
         f"{name} error, {data.statistic} over slices (lower is better)",
         type="log",

@@ -29,6 +29,7 @@ def label(key: str) -> str:
         "error_ceiling": "error, median",
         "worst_ceiling": "error, worst slice",
         "error_ratio": "error over the base's",
+        "symmetry_ceiling": "response to a key shift",
     }
     return f"{tensor(name)} {words[kind]}" if kind in words else key.replace("_", " ")
 
