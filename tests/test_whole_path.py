@@ -74,10 +74,20 @@ def test_redelivery_makes_no_second_job_and_a_forged_one_none(running, kernel_re
 
 
 def test_a_commit_that_cannot_be_built_is_a_result(running, kernel_repository):
-    (kernel_repository.directory / "pyproject.toml").write_text("this is no TOML")
+    pyproject = kernel_repository.directory / "pyproject.toml"
+    good = pyproject.read_text()
+    pyproject.write_text("this is no TOML")
     broken = kernel_repository.commit(KERNEL, "breaks the build")
     running.deliver("push", kernel_repository.push(broken))
     job = running.finished(broken)
     assert (job["failure_kind"], job["verdict"]["verdict"]) == ("build_error", "fail")
     assert job["attempts"][0]["failure_kind"] == "build_error"
     assert len(job["attempts"]) == 1, "a failing kernel is a result, not tried again"
+
+    pyproject.write_text(good)
+    mended = kernel_repository.commit(KERNEL, "mends the build")
+    running.deliver("push", kernel_repository.push(mended))
+    job = running.finished(mended)
+    assert job["verdict"]["verdict"] == "pass"
+    log = httpx.get(f"{running.url}/api/v1/jobs/{job['id']}/log").text
+    assert "build_error: base" in log, "a base that cannot be built is left out, and named"

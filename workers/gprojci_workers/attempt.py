@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import shutil
@@ -130,11 +129,13 @@ class Attempt:
         }
         built: dict[SubjectRevision, Built] = {"head": self._build_one("head", head, manifests["head"])}
         if base is not None and self.manifests["base"] is not None:
-            with contextlib.suppress(AttemptFailed):
+            try:
                 manifests["base"] = plan.read_manifest(
                     self.manifests["base"], revision="base", sha=base.sha, device=device
                 )
                 built["base"] = self._build_one("base", base, manifests["base"])
+            except AttemptFailed as failure:
+                self.lifeline.log(f"{failure}\n")
         if base is not None and "base" not in built:
             self.lifeline.log("the base could not be built: the head is measured without it\n")
         return manifests, built

@@ -1,9 +1,9 @@
-"""Tells how an installed FlashAttention-2 was built: with a fused exponent, or with UNFUSE_FMA (the known repair).
+"""FlashAttention-2 as installed: calls it, and tells whether it was built with UNFUSE_FMA (the known repair).
 
-The library carries no flag that says so; its results do. With one visible key, attention returns the value itself,
-whatever the logit. A fused multiply-add in exp2(fma(s, c, −round(m·c))) leaves a probability that is not exactly 1
-for large logits; rounded to 16 bits and divided by the sum of the unrounded ones it moves the output. Rounding the
-product first (UNFUSE_FMA) makes the exponent exactly zero, so the output is exactly the value.
+The library carries no flag that says how it was built; its results do. With one visible key, attention returns the
+value itself, whatever the logit. A fused multiply-add in exp2(fma(s, c, −round(m·c))) leaves a probability that is
+not exactly 1 for large logits; rounded to 16 bits and divided by the sum of the unrounded ones it moves the output.
+Rounding the product first (UNFUSE_FMA) makes the exponent exactly zero, so the output is exactly the value.
 """
 
 import importlib.util
@@ -17,6 +17,28 @@ from gprojci_suite.peers import Case
 ROWS = 4096
 LOGITS = 1e6
 """Standard deviation of the probe's logits: large enough that a product's rounding error is seen in 16 bits."""
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, softmax_scale: float, deterministic: bool = False
+) -> Tensor:
+    """Attention through FlashAttention-2, whose layout is (batch, seq, heads, head_dim)."""
+    from flash_attn.flash_attn_interface import flash_attn_func
+
+    o: Tensor = flash_attn_func(
+        q.transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        causal=causal,
+        softmax_scale=softmax_scale,
+        deterministic=deterministic,
+    )
+    return o.transpose(1, 2)
+
+
+def probed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The installed library as `unfused` asks it."""
+    return attention(q, k, v, causal=False, softmax_scale=0.125)
 
 
 def unfused(attention: Callable[[Tensor, Tensor, Tensor], Tensor], device: str) -> bool:

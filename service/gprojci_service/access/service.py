@@ -26,9 +26,7 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def create_token(
-    session: Session, name: str, scope: str, *, expires_in: timedelta | None = None, secret: str | None = None
-) -> tuple[Token, str]:
+def create_token(session: Session, name: str, scope: str, *, expires_in: timedelta | None = None) -> tuple[Token, str]:
     """Makes a token and returns it with its secret, which is not stored and cannot be shown again.
 
     Raises:
@@ -36,7 +34,7 @@ def create_token(
     """
     if scope not in SCOPES:
         raise InvalidRequest(f"scope {scope!r} does not exist; use one of {', '.join(SCOPES)}")
-    secret = secret or _PREFIX + secrets.token_urlsafe(32)
+    secret = _PREFIX + secrets.token_urlsafe(32)
     token = Token(name=name, scope=scope, hash=hash_secret(secret))
     token.expires_at = now() + expires_in if expires_in else None
     session.add(token)
