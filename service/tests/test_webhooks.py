@@ -169,3 +169,17 @@ def test_a_renamed_repository_stays_the_same_project(service, push_payload):
     service.deliver("push", renamed)
     service.work_off()
     assert [project["name"] for project in service.client.get("/api/v1/projects").json()] == ["o/renamed"]
+
+
+def test_a_pull_request_is_shown_with_its_present_head(service, pull_request_payload):
+    """A rerun of an earlier commit does not stand for the pull request."""
+    service.deliver("pull_request", pull_request_payload("opened"))
+    service.work_off()
+    service.deliver("pull_request", pull_request_payload("synchronize", OTHER))
+    service.work_off()
+    newer, older = service.jobs()
+    again = service.client.post(f"/api/v1/jobs/{older['id']}/rerun", headers=service.write_headers).json()
+    page = service.client.get("/").text
+    card = page[page.index("o/r") : page.index("Recent jobs")]
+    assert (OTHER[:8] in card, HEAD[:8] in card) == (True, False)
+    assert service.job(again["id"])["state"] == service.job(newer["id"])["state"] == "queued"

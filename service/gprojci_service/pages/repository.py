@@ -126,11 +126,11 @@ def measured_against_base(session: Session, project_id: int, limit: int) -> list
 
 
 def newest_job_of_open_pull_requests(session: Session, project_ids: Iterable[int], limit: int = 50) -> list[JobRow]:
-    """The newest job of each open pull request, newest first."""
+    """The newest job about the present head of each open pull request, newest first."""
     newest = (
         select(func.max(Job.id))
         .join(PullRequest, PullRequest.id == Job.pull_request_id)
-        .where(Job.project_id.in_(list(project_ids)), PullRequest.state == "open")
+        .where(Job.project_id.in_(list(project_ids)), PullRequest.state == "open", Job.head_sha == PullRequest.head_sha)
         .group_by(Job.pull_request_id)
     )
     rows = session.execute(_job_rows().where(Job.id.in_(newest)).order_by(Job.id.desc()).limit(limit))
