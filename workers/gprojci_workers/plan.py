@@ -13,7 +13,7 @@ from gprojci_suite.contract import ManifestError, RunSpec
 from gprojci_suite.contract import manifest as manifest_format
 from gprojci_suite.contract.manifest import Manifest
 from gprojci_suite.contract.spec import InvariantsSpec, LimitsSpec, SubjectSpec, ThroughputSpec
-from gprojci_suite.contract.vocabulary import STEP_MODELS, Device, SubjectRevision, Suite
+from gprojci_suite.contract.vocabulary import PROCESSES, STEP_MODELS, Device, SubjectRevision, Suite
 from gprojci_workers.build import Built
 from gprojci_workers.checkout import MANIFEST
 from gprojci_workers.failure import AttemptFailed
@@ -114,6 +114,7 @@ def make_spec(
             margin=min(kernel, default=0.1),
             step_models=models,
             step_margin=min(step, default=None),
+            processes=timing.processes or min(PROCESSES[device], timing.pairs),
         )
         if shapes or models
         else None,

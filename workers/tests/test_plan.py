@@ -8,6 +8,7 @@ import pytest
 
 from gprojci_suite.contract import RunSpec
 from gprojci_suite.contract import manifest as manifests
+from gprojci_suite.contract.vocabulary import Device
 from gprojci_workers.build import Built
 from gprojci_workers.failure import AttemptFailed
 from gprojci_workers.plan import make_spec, read_manifest
@@ -37,14 +38,14 @@ kernel_time_increase = 9.0
 COMMITS = {"head": "a" * 40, "base": "b" * 40}
 
 
-def spec_of(head: str, base: str | None) -> RunSpec:
+def spec_of(head: str, base: str | None, device: Device = "cpu") -> RunSpec:
     revisions = ["head", "base"] if base else ["head"]
     builds = {
         name: Built(name, name, Path(f"/{name}/bin/python"), Path(f"/{name}"), False, 1.0, "") for name in revisions
     }
-    parsed = manifests.parse(base, device="cpu") if base else None
+    parsed = manifests.parse(base, device=device) if base else None
     spec = make_spec(
-        manifests.parse(head, device="cpu"), parsed, builds, COMMITS, device="cpu", input_directory=None, seconds=100
+        manifests.parse(head, device=device), parsed, builds, COMMITS, device=device, input_directory=None, seconds=100
     )
     return RunSpec.loads(spec.dumps())
 
@@ -55,6 +56,14 @@ def test_a_head_cannot_drop_the_inputs_and_limits_of_its_base():
     assert (spec.anchor, spec.peers) == ("sdpa-math", ("fp32",))
     assert spec.throughput is not None
     assert (spec.throughput.shapes, spec.throughput.margin) == (("1x4x1024x64",), 0.05)
+
+
+def test_processes_are_the_bases_or_those_of_the_device():
+    assert [spec_of(HEAD, BASE, device).throughput.processes for device in ("cpu", "cuda")] == [1, 5]
+    asked = BASE.replace("[gate]", "processes = 8\n[gate]")
+    assert spec_of(HEAD, asked, "cuda").throughput.processes == 8
+    assert spec_of(HEAD.replace("[gate]", "[throughput]\nprocesses = 1\n[gate]"), asked).throughput.processes == 8
+    assert spec_of(HEAD, BASE.replace("[gate]", "pairs = 3\n[gate]"), "cuda").throughput.processes == 3
 
 
 def test_each_revision_brings_its_own_backends():

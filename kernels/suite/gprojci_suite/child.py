@@ -20,8 +20,7 @@ from typing import Any
 
 CLOCK = time.perf_counter  # Taken before any measured code is imported, which could replace it.
 DETAIL_LIMIT = 4000
-FLUSH_BYTES = 2**28
-COMMANDS = ("start", "supported", "load", "compute", "time", "load_step", "step", "release")
+COMMANDS = ("start", "supported", "load", "compute", "time", "graph", "kernels", "load_step", "step", "release")
 
 
 class Refused(Exception):
@@ -52,6 +51,8 @@ class Backend:
         self.case: dict[str, Any] = {}
         self.tensors: dict[str, Any] = {}
         self.flush_buffer: Any = None
+        self.timer: Any = None
+        self.cycles_per_second: float | None = None
         self.step_model: Any = None
 
     def start(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +86,6 @@ class Backend:
 
     def load(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Read q, k, v and do from a file; keep mask and scale."""
-        import torch
 
         from gprojci_suite import exchange
 
@@ -97,8 +97,7 @@ class Backend:
         self.case = {"causal": message["causal"], "softmax_scale": message["softmax_scale"]}
         if message.get("deterministic"):
             self.case["deterministic"] = True
-        if self.device == "cuda" and self.flush_buffer is None:
-            self.flush_buffer = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        self.timer = self._cuda_timer() if self.device == "cuda" else None
         return {"dtype": str(self.tensors["q"].dtype).removeprefix("torch.")}
 
     def compute(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,12 +110,42 @@ class Backend:
         return {}
 
     def time(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Seconds of `repeat` forward and backward passes, each on a cold L2 cache on CUDA."""
+        """Seconds of `repeat` forward and backward passes, on CUDA each on a cold L2 cache and without its launch."""
         timed = self._time_cuda if self.device == "cuda" else self._time_cpu
         steps = [timed() for _ in range(message["repeat"])]
-        forward, backward, forward_peak, backward_peak = (list(part) for part in zip(*steps, strict=True))
-        peaks = {"forward_peak": forward_peak, "backward_peak": backward_peak}
-        return {"forward": forward, "backward": backward, **peaks}
+        return {name: [step[name] for step in steps] for name in steps[0]}
+
+    def graph(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Seconds of the loaded case's passes replayed as CUDA graphs, and why one could not be captured."""
+        import torch
+
+        from gprojci_suite import cuda_graph
+
+        if self.timer is None:
+            raise Refused("unsupported", "CUDA graphs need a CUDA device")
+        return cuda_graph.replay(torch, self.timer, self._forward, self._backward)
+
+    def kernels(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The CUDA kernels of one forward and one backward pass of the loaded case; none on a CPU."""
+        import torch
+
+        from gprojci_suite import kernel_profile
+
+        if self.device != "cuda":
+            return {"kernels": []}
+        self._backward(self._forward())  # compiles
+        torch.cuda.synchronize()
+        path = Path(message["file"])
+        forward, o = kernel_profile.trace(torch, self._forward, path)
+        backward, _ = kernel_profile.trace(torch, lambda: self._backward(o), path)
+        spills = kernel_profile.triton_spills()
+        traces = {"forward": forward, "backward": backward}
+        found = [
+            {"pass": name, **kernel} for name, one in traces.items() for kernel in kernel_profile.kernels(one, spills)
+        ]
+        if not found:
+            raise Refused("runtime_error", "the profiler saw no kernel")
+        return {"kernels": found}
 
     def load_step(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Build a model with the backend as its attention, in place of any earlier one."""
@@ -148,7 +177,7 @@ class Backend:
         """Give back the memory of cases and models."""
         import torch
 
-        self.step_model, self.flush_buffer, self.tensors = None, None, {}
+        self.step_model, self.flush_buffer, self.timer, self.tensors = None, None, None, {}
         gc.collect()
         if self.device == "cuda":
             torch.cuda.empty_cache()
@@ -178,32 +207,36 @@ class Backend:
                 raise Refused("wrong_result", f"{name} is missing: o does not depend on {name[1]}")
         return gradients[0], gradients[1], gradients[2]
 
-    def _time_cpu(self) -> tuple[float, float, None, None]:
+    def _time_cpu(self) -> dict[str, Any]:
         begin = CLOCK()
         o = self._forward()
         middle = CLOCK()
         self._backward(o)
-        return middle - begin, CLOCK() - middle, None, None
+        seconds = {"forward": middle - begin, "backward": CLOCK() - middle}
+        return {
+            **seconds,
+            **dict.fromkeys(("forward_peak", "backward_peak", "forward_host", "backward_host")),
+            "cover": 0.0,
+        }
 
-    def _time_cuda(self) -> tuple[float, float, int, int]:
+    def _time_cuda(self) -> dict[str, Any]:
+        forward, o = self.timer.time("forward", self._forward)
+        backward, _ = self.timer.time("backward", lambda: self._backward(o))
+        seconds = {"forward": forward.seconds, "backward": backward.seconds}
+        peaks = {"forward_peak": forward.peak, "backward_peak": backward.peak}
+        host = {"forward_host": forward.host, "backward_host": backward.host}
+        return {**seconds, **peaks, **host, "cover": forward.cover + backward.cover}
+
+    def _cuda_timer(self) -> Any:
         import torch
 
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
-        torch.cuda.reset_peak_memory_stats()
-        self.flush_buffer.zero_()
-        events[0].record()
-        o = self._forward()
-        events[1].record()
-        forward_peak = torch.cuda.max_memory_allocated() - FLUSH_BYTES
-        torch.cuda.reset_peak_memory_stats()
-        self.flush_buffer.zero_()
-        events[2].record()
-        self._backward(o)
-        events[3].record()
-        torch.cuda.synchronize()
-        backward_peak = torch.cuda.max_memory_allocated() - FLUSH_BYTES
-        seconds = [events[0].elapsed_time(events[1]) / 1000, events[2].elapsed_time(events[3]) / 1000]
-        return seconds[0], seconds[1], forward_peak, backward_peak
+        from gprojci_suite import cuda_timing
+
+        if self.flush_buffer is None:
+            self.flush_buffer = torch.empty(cuda_timing.FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        if self.cycles_per_second is None:
+            self.cycles_per_second = cuda_timing.cycle_rate(torch.cuda)
+        return cuda_timing.CudaTimer(torch.cuda, CLOCK, self.flush_buffer.zero_, self.cycles_per_second)
 
 
 def load_entry(entry: str, site: str, path: str | None) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from gprojci_suite import __version__
 from gprojci_suite.contract.errors import ContractError
 from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.spec import InvariantsSpec, LimitsSpec, RunSpec, SubjectSpec, ThroughputSpec
-from gprojci_suite.contract.vocabulary import DEVICES, STEP_MODELS, SUITES
+from gprojci_suite.contract.vocabulary import DEVICES, PROCESSES, STEP_MODELS, SUITES
 
 FINE, BACKEND_FAILED, USAGE, INFRASTRUCTURE = 0, 1, 2, 3
 
@@ -86,6 +86,13 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--pairs", type=int, default=20, help="interleaved pairs (default: 20)")
     bench.add_argument(
         "--max-pairs", type=int, default=80, help="pairs when the interval does not decide (default: 80)"
+    )
+    defaults = ", ".join(f"{count} on {device}" for device, count in PROCESSES.items())
+    bench.add_argument(
+        "--processes",
+        type=int,
+        metavar="P",
+        help=f"processes of each compared backend to spread the pairs over (default: {defaults}, at most --pairs)",
     )
     bench.add_argument("--margin", type=float, default=0.1, help="ratio minus one to decide against (default: 0.1)")
     bench.add_argument("--seed", type=int, default=0, help="seed of tensors, order and bootstrap (default: 0)")
@@ -219,6 +226,9 @@ def bench_spec(options: argparse.Namespace) -> RunSpec:
         for name in names
         if name in entries
     ]
+    processes = options.processes
+    if processes is None:
+        processes = max(1, min(PROCESSES[options.device], options.pairs))
     timing = ThroughputSpec(
         tuple(shapes),
         not options.full_mask,
@@ -227,6 +237,7 @@ def bench_spec(options: argparse.Namespace) -> RunSpec:
         0.95,
         options.margin,
         step_models=tuple(model for model in STEP_MODELS if model in models),
+        processes=processes,
     )
     timing.check("throughput")
     limits = LimitsSpec(options.call_seconds, max(options.call_seconds, 120.0))

@@ -1,7 +1,8 @@
 """Two reports side by side: what became worse, with intervals, and a refusal where they must not be compared.
 
-Times: median over median of the two sessions, of the ratios to an anchor that both timed, else of seconds (see
-`decision.between_sessions`). Errors: median and worst slice, widened by the run-to-run spread that either report saw.
+Times, of forward and backward pass and of a training step: median over median of the two sessions, of the ratios to an
+anchor that both timed, else of seconds (see `decision.between_sessions`). Errors: median and worst slice, widened by
+the run-to-run spread that either report saw.
 """
 
 import math
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gprojci_suite.contract.report import AccuracySummary, Backend, Report
-from gprojci_suite.contract.vocabulary import TENSORS
+from gprojci_suite.contract.vocabulary import TENSORS, Pass
 from gprojci_suite.decision import RatioInterval, between_sessions, side
 
 Verdict = Literal["worse", "cannot tell", "better", "same"]
@@ -19,6 +20,10 @@ SEVERITY: tuple[Verdict, ...] = ("worse", "cannot tell", "better", "same")
 CONFIDENCE = 0.95
 Key = tuple[str, str]
 """(backend, revision)."""
+Place = tuple[str, str, str, str]
+"""(backend, revision, `time` or `step`, case or model)."""
+TIMES: Mapping[Pass, str] = {"forward_backward": "time", "step": "step"}
+"""What is compared of the passes that are."""
 
 
 class NotComparable(ValueError):
@@ -32,7 +37,8 @@ class Row:
     Attributes:
         backend: name and revision, `gproj@head`.
         where: input set, or case.
-        quantity: `dq median error`, `dq worst error`, `time over sdpa-math`, `seconds` or `status`.
+        quantity: `dq median error`, `dq worst error`, `time over sdpa-math`, `seconds`, `step over sdpa-math`,
+            `step seconds` or `status`.
         first: value in A, a fraction, a ratio or seconds; None where there is none.
         second: value in B.
         interval: of B over A; None where there is none.
@@ -172,35 +178,44 @@ def _times(first: Report, second: Report, deciding: set[Key], margin: float) -> 
     for place in seconds[0]:
         if place not in seconds[1] or place[1] == "base":
             continue
-        key, case = (place[0], place[1]), place[2]
+        key, what, case = (place[0], place[1]), place[2], place[3]
         anchors = [found.get(place, {}) for found in ratios]
         anchor = next((name for name in anchors[0] if name in anchors[1]), None)
-        samples = [found[anchor] for found in anchors] if anchor else [found[place] for found in seconds]
-        if min(len(sample) for sample in samples) < 2:
+        # Seconds are widened by what lies between two sessions, other processes included.
+        samples = [found[anchor] for found in anchors] if anchor else [(found[place], 1) for found in seconds]
+        (before, processes_before), (after, processes_after) = samples
+        if min(len(before), len(after)) < 2:
             continue
-        interval = between_sessions(samples[0], samples[1], CONFIDENCE, second.seed, anchored=anchor is not None)
-        middle = [statistics.median(sample) for sample in samples]
-        quantity = f"time over {anchor}" if anchor else "seconds"
+        processes = (processes_before, processes_after)
+        anchored = anchor is not None
+        interval = between_sessions(before, after, CONFIDENCE, second.seed, anchored=anchored, processes=processes)
+        middle = [statistics.median(sample) for sample in (before, after)]
+        quantity = f"{what} over {anchor}" if anchor else f"{what} seconds".removeprefix("time ")
         note = "" if anchor else "two sessions without a common anchor: interval widened by the drift between them"
         verdict = _verdict(interval, margin)
         yield Row(_label(key), case, quantity, middle[0], middle[1], interval, verdict, key in deciding, note)
 
 
-def _ratios(report: Report) -> dict[tuple[str, str, str], dict[str, tuple[float, ...]]]:
-    """Ratios of forward and backward time by (backend, revision, case), then by anchor."""
-    found: dict[tuple[str, str, str], dict[str, tuple[float, ...]]] = {}
-    for item in report.throughput.comparisons if report.throughput else ():
-        if item.pass_ == "forward_backward" and item.against_revision == "ruler" and not item.control:
-            found.setdefault((item.backend, item.revision, item.case), {})[item.against_backend] = item.ratios
+def _ratios(report: Report) -> dict[Place, dict[str, tuple[tuple[float, ...], int]]]:
+    """Ratios of forward and backward time and of steps, and the processes they came from, by place, then by anchor."""
+    found: dict[Place, dict[str, tuple[tuple[float, ...], int]]] = {}
+    for section in (report.throughput, report.step):
+        for item in section.comparisons if section else ():
+            what = TIMES.get(item.pass_)
+            if what is not None and item.against_revision == "ruler" and not item.control:
+                place = (item.backend, item.revision, what, item.case)
+                found.setdefault(place, {})[item.against_backend] = (item.ratios, item.processes)
     return found
 
 
-def _seconds(report: Report) -> dict[tuple[str, str, str], tuple[float, ...]]:
-    return {
-        (item.backend, item.revision, item.case): item.seconds
-        for item in (report.throughput.measurements if report.throughput else ())
-        if item.pass_ == "forward_backward"
-    }
+def _seconds(report: Report) -> dict[Place, tuple[float, ...]]:
+    found: dict[Place, tuple[float, ...]] = {}
+    for timed in report.throughput.measurements if report.throughput else ():
+        if timed.pass_ in TIMES:
+            found[timed.backend, timed.revision, TIMES[timed.pass_], timed.case] = timed.seconds
+    for trained in report.step.measurements if report.step else ():
+        found[trained.backend, trained.revision, TIMES["step"], trained.model] = trained.seconds
+    return found
 
 
 def _verdict(interval: RatioInterval, margin: float) -> Verdict:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from gprojci_suite import (
     accuracy,
+    anatomy,
     ceilings,
     determinism,
     environment,
@@ -30,7 +32,7 @@ from gprojci_suite.contract.report import Accuracy, Report, Slice, Subject
 from gprojci_suite.contract.spec import RunSpec
 from gprojci_suite.contract.surface import Surface
 from gprojci_suite.contract.symmetry import Symmetry
-from gprojci_suite.contract.timing import Ceilings, Comparison, Measurement, Step, StepMeasurement
+from gprojci_suite.contract.timing import Ceilings, Comparison, Kernel, Measurement, Step, StepMeasurement
 from gprojci_suite.contract.timing import Throughput as ThroughputResults
 from gprojci_suite.gpu_watch import STEADY, GpuWatch, Watch
 from gprojci_suite.inputs import InputSet, load
@@ -82,6 +84,8 @@ def run(spec: RunSpec, progress: Progress) -> Report:
         points = surface.measure(session, sweep, progress)
         limits = _ceilings(spec, progress)
         measurements, comparisons = _throughput(session, spec, timed, progress, watch or STEADY, limits)
+        session.stop_further()
+        measurements, kernels = _anatomy(session, spec, timed, measurements, progress)
         trained, steps_compared = _steps(session, spec, progress, watch or STEADY)
         statuses = session.statuses()
     measured = {(entry.backend, entry.revision) for entry in statuses if entry.status != "unsupported"}
@@ -103,7 +107,7 @@ def run(spec: RunSpec, progress: Progress) -> Report:
         accuracy=Accuracy(tuple(slices), tuple(accuracy.summarise(slices, spread)))
         if "accuracy" in spec.suites
         else None,
-        throughput=ThroughputResults(tuple(measurements), tuple(comparisons), limits)
+        throughput=ThroughputResults(tuple(measurements), tuple(comparisons), limits, tuple(kernels))
         if "throughput" in spec.suites
         else None,
         surface=Surface(tuple(points)) if "surface" in spec.suites else None,
@@ -127,9 +131,16 @@ def launches(spec: RunSpec) -> list[Launch]:
     if TIMED & set(spec.suites):
         head = next((launch for launch in found if launch.revision == "head"), None)
         found += [control_of(head)] if head else []
-    return found + [
-        Launch(name, "ruler", "anchor" if name == spec.anchor else "peer", sys.executable) for name in names
-    ]
+    found += [Launch(name, "ruler", "anchor" if name == spec.anchor else "peer", sys.executable) for name in names]
+    return [replace(launch, processes=_processes(spec, launch, len(found))) for launch in found]
+
+
+def _processes(spec: RunSpec, launch: Launch, backends: int) -> int:
+    """How many processes of a backend are timed: one of those that nothing is compared with."""
+    if "throughput" not in spec.suites or spec.throughput is None:
+        return 1
+    compared = backends > 1 and (spec.anchor is not None or launch.role == "subject")
+    return spec.throughput.processes if compared else 1
 
 
 def layer_cases(inputs: InputSet) -> dict[str, Case]:
@@ -164,6 +175,7 @@ def repro(spec: RunSpec) -> str:
         words += ["--step-models", ",".join(timing.step_models)] if "step" in spec.suites else []
         words += ["--anchor", spec.anchor] if spec.anchor else []
         words += ["--pairs", str(timing.pairs), "--max-pairs", str(timing.max_pairs), "--margin", f"{timing.margin:g}"]
+        words += ["--processes", str(timing.processes)] if "throughput" in spec.suites else []
     return shlex.join(words)
 
 
@@ -278,6 +290,16 @@ def _throughput(
         measurements += some
         comparisons += compared
     return _without_failed(session, measurements, comparisons)
+
+
+def _anatomy(
+    session: Session, spec: RunSpec, cases: Sequence[Case], measurements: list[Measurement], progress: Progress
+) -> tuple[list[Measurement], list[Kernel]]:
+    """Kernels and graph times of what was timed on a GPU."""
+    if spec.device != "cuda" or not cases:
+        return measurements, []
+    alive = [member.launch for member in session.members if member.ok]
+    return anatomy.measure(alive, spec.device, spec.limits, cases, measurements, progress)
 
 
 def _step_cases(spec: RunSpec) -> dict[str, dict[str, Any]]:

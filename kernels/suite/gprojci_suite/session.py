@@ -16,12 +16,15 @@ from gprojci_suite import exchange
 from gprojci_suite.contract.report import Backend
 from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.contract.vocabulary import TENSORS, Device, Pass, Revision, Role, Status
+from gprojci_suite.cuda_timing import SPIN_CAP
 from gprojci_suite.inputs import LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
 from gprojci_suite.process import BackendFailure, BackendProcess, available_threads
 
 CLOCK_SLACK = 0.05
 CLOCK_FACTOR = 4.0
+COVER_LIMIT = 2 * SPIN_CAP + 0.005
+"""Most seconds of flush and spin before one forward and one backward pass."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Launch:
         site: where the subject's module must lie; empty for anywhere.
         path: put first on the module search path; None for nothing.
         control: a second process of a head, for the A/A control.
+        processes: how many of them time it; everything else is computed by the first.
     """
 
     backend: str
@@ -47,6 +51,7 @@ class Launch:
     site: str = ""
     path: str | None = None
     control: bool = False
+    processes: int = 1
 
     @property
     def label(self) -> str:
@@ -74,18 +79,32 @@ class Case:
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """Seconds of one forward and one backward pass, and (on CUDA) the most bytes allocated during each."""
+    """Seconds of one forward and one backward pass.
+
+    On CUDA also the most bytes allocated during each, the seconds that the host took to enqueue each, and `cover`, the
+    seconds for which the GPU flushed its cache and waited for the host before the two.
+    """
 
     forward: float
     backward: float
     forward_peak: int | None = None
     backward_peak: int | None = None
+    forward_host: float | None = None
+    backward_host: float | None = None
+    cover: float = 0.0
 
     def peak(self, which: Pass) -> int | None:
         """Most bytes allocated during a pass; None on a CPU."""
         peaks = {"forward": (self.forward_peak,), "backward": (self.backward_peak,)}
         found = peaks.get(which, (self.forward_peak, self.backward_peak))
         return max((peak for peak in found if peak is not None), default=None)
+
+    def host(self, which: Pass) -> float | None:
+        """Seconds of the host to enqueue a pass; None on a CPU."""
+        if self.forward_host is None or self.backward_host is None:
+            return None
+        each = {"forward": self.forward_host, "backward": self.backward_host}
+        return each.get(which, self.forward_host + self.backward_host)
 
     @property
     def forward_backward(self) -> float:
@@ -103,7 +122,11 @@ class TrainingStepTaken:
 
 
 class Member:
-    """One backend of the session: its process, and its first failure if it has one."""
+    """One backend of the session: its process, and its first failure if it has one.
+
+    Where it is timed in several processes, `further` are those after the first: members of their own, each with what it
+    has loaded, whose failure is this one's.
+    """
 
     def __init__(self, launch: Launch, directory: Path) -> None:
         self.launch = launch
@@ -114,6 +137,7 @@ class Member:
         self.loaded: tuple[Path, bool] | None = None
         self.takes_deterministic = False
         self.dtype = ""
+        self.further: list[Member] = []
 
     @property
     def ok(self) -> bool:
@@ -125,11 +149,23 @@ class Member:
         if self.ok:
             self.status, self.detail = status, detail
 
+    @property
+    def all(self) -> list["Member"]:
+        """This member and its further processes."""
+        return [self, *self.further]
+
     def stop(self) -> None:
-        """End the process."""
+        """End the process, and the further ones."""
+        self.stop_further()
         if self.process is not None:
             self.process.close()
             self.process = None
+
+    def stop_further(self) -> None:
+        """End all processes but the first."""
+        for one in self.further:
+            one.stop()
+        self.further = []
 
 
 class Session:
@@ -142,6 +178,11 @@ class Session:
         self._directory = Path(tempfile.mkdtemp(prefix="gprojci-session-"))
         self._files: dict[int, tuple[Case, Path]] = {}
         self.members = [Member(launch, self._directory / str(index)) for index, launch in enumerate(launches)]
+        for index, member in enumerate(self.members):
+            member.further = [
+                Member(member.launch, self._directory / f"{index}-{number}")
+                for number in range(1, member.launch.processes)
+            ]
 
     def __enter__(self) -> "Session":
         return self
@@ -156,34 +197,50 @@ class Session:
     def start(self) -> Iterator[Member]:
         """Start all backends side by side; yields each once it is ready or has failed."""
         for member in self.members:
-            launch = member.launch
-            member.directory.mkdir()
-            try:
-                member.process = BackendProcess(launch.python, member.directory, self.threads)
-            except BackendFailure as failure:
-                member.fail(failure.status, failure.detail)
-                continue
-            member.process.send(
-                {
-                    "do": "start",
-                    "peer": launch.backend if launch.entry is None else None,
-                    "entry": launch.entry,
-                    "site": launch.site,
-                    "path": launch.path,
-                    "device": self.device,
-                    "threads": self.threads,
-                }
-            )
+            for one in member.all:
+                self._send_start(one)
         for member in self.members:
-            if member.process is not None:
-                try:
-                    answer = member.process.receive(self.limits.start_seconds)
-                    member.takes_deterministic = answer.get("deterministic") is True
-                except BackendFailure as failure:
-                    # A subject that dies while it is imported was not built right.
-                    subject = member.launch.role == "subject" and failure.status == "runtime_error"
-                    self._end(member, "build_error" if subject else failure.status, failure.detail)
+            for one in member.all:
+                self._await_start(one)
+            self._blame(member)
             yield member
+
+    def _send_start(self, member: Member) -> None:
+        launch = member.launch
+        member.directory.mkdir()
+        try:
+            member.process = BackendProcess(launch.python, member.directory, self.threads)
+        except BackendFailure as failure:
+            member.fail(failure.status, failure.detail)
+            return
+        member.process.send(
+            {
+                "do": "start",
+                "peer": launch.backend if launch.entry is None else None,
+                "entry": launch.entry,
+                "site": launch.site,
+                "path": launch.path,
+                "device": self.device,
+                "threads": self.threads,
+            }
+        )
+
+    def _await_start(self, member: Member) -> None:
+        if member.process is None:
+            return
+        try:
+            answer = member.process.receive(self.limits.start_seconds)
+            member.takes_deterministic = answer.get("deterministic") is True
+        except BackendFailure as failure:
+            # A subject that dies while it is imported was not built right.
+            subject = member.launch.role == "subject" and failure.status == "runtime_error"
+            self._end(member, "build_error" if subject else failure.status, failure.detail)
+
+    def _blame(self, member: Member) -> None:
+        """End a member one of whose further processes has failed, for that reason."""
+        failed = next((one for one in member.further if not one.ok), None)
+        if failed is not None:
+            self._end(member, failed.status, failed.detail or "")
 
     def refuse_unsupported(self, cases: Sequence[Case]) -> None:
         """Mark as unsupported every backend that says it cannot compute one of the cases."""
@@ -214,24 +271,35 @@ class Session:
             self._end(member, failure.status, f"{case.name}: {failure.detail}")
             return None
 
-    def time(self, member: Member, case: Case, repeat: int = 1) -> list[StepSeconds] | None:
+    def time(self, member: Member, case: Case, repeat: int = 1, process: int = 0) -> list[StepSeconds] | None:
         """Seconds of `repeat` steps, or None when the backend failed or its clock disagrees with the parent's.
 
-        What the child claims must fit into what the parent saw go by; over many repeats it must also fill it.
+        What the child claims must fit into what the parent saw go by; over many repeats it must also fill it. The step
+        is that of the member's process `process` mod their number; whichever fails, the member has failed.
         """
+        worker = member.all[process % len(member.all)]
         try:
-            self._load(member, case)
+            self._load(worker, case)
             begin = time.perf_counter()
-            answer = self._request(member, {"do": "time", "repeat": repeat})
+            answer = self._request(worker, {"do": "time", "repeat": repeat})
             elapsed = time.perf_counter() - begin
             steps = _steps(answer, repeat)
-            claimed = sum(step.forward_backward for step in steps)
+            # What the GPU did beside the passes went by as well; no more of it than there can have been counts.
+            claimed = sum(step.forward_backward + min(step.cover, COVER_LIMIT) for step in steps)
             if claimed > elapsed or (repeat > 1 and elapsed > CLOCK_FACTOR * claimed + CLOCK_SLACK):
                 raise BackendFailure("wrong_result", f"its clock says {claimed:.4g} s, the ruler's {elapsed:.4g} s")
         except BackendFailure as failure:
             self._end(member, failure.status, f"{case.name}: {failure.detail}")
             return None
         return steps
+
+    def inspect(self, member: Member, case: Case, message: Mapping[str, Any]) -> dict[str, Any] | str:
+        """Answer of the child to a question about a case that no measurement hangs on, or why there is none."""
+        try:
+            self._load(member, case)
+            return self._request(member, message)
+        except BackendFailure as failure:
+            return failure.detail
 
     def load_step(self, member: Member, model: str, seed: int) -> bool:
         """Build a model in the member's process; False when that failed."""
@@ -261,6 +329,11 @@ class Session:
         """Have the member give back the memory of its cases and models."""
         if member.ok and self._asked(member, {"do": "release"}, "release") is not None:
             member.loaded = None
+
+    def stop_further(self) -> None:
+        """End all processes but the first of each member: what comes next is measured in that one."""
+        for member in self.members:
+            member.stop_further()
 
     def _asked(self, member: Member, message: Mapping[str, Any], what: str) -> dict[str, Any] | None:
         try:
@@ -336,13 +409,17 @@ def _steps(answer: Mapping[str, Any], repeat: int) -> list[StepSeconds]:
         raise BackendFailure("runtime_error", "wrote into the channel to its parent")
     if not all(isinstance(seconds, float) and 0 < seconds < float("inf") for seconds in (*forward, *backward)):
         raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
-    peaks: list[list[Any]] = []
-    for name in ("forward_peak", "backward_peak"):
+    further: list[list[Any]] = []
+    kinds: dict[str, Any] = {"forward_peak": int | None, "backward_peak": int | None}
+    kinds |= {"forward_host": float | None, "backward_host": float | None, "cover": float}
+    for name, kind in kinds.items():
         found = answer.get(name)
-        if not (isinstance(found, list) and len(found) == repeat and all(isinstance(p, int | None) for p in found)):
+        if not (isinstance(found, list) and len(found) == repeat and all(isinstance(value, kind) for value in found)):
             raise BackendFailure("runtime_error", "wrote into the channel to its parent")
-        peaks.append(found)
-    return [StepSeconds(*parts) for parts in zip(forward, backward, *peaks, strict=True)]
+        if not all(value is None or 0 <= value < float("inf") for value in found):
+            raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
+        further.append(found)
+    return [StepSeconds(*parts) for parts in zip(forward, backward, *further, strict=True)]
 
 
 def _training_steps(answer: Mapping[str, Any], repeat: int) -> list[TrainingStepTaken]:

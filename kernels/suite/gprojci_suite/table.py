@@ -1,16 +1,19 @@
 """A report as text for a terminal."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gprojci_suite.compare import SEVERITY, Row
 from gprojci_suite.contract.determinism import Repeatability
 from gprojci_suite.contract.report import AccuracySummary, Report
 from gprojci_suite.contract.surface import SurfacePoint
 from gprojci_suite.contract.symmetry import SymmetrySummary
-from gprojci_suite.contract.timing import Comparison, Measurement, Step
+from gprojci_suite.contract.timing import Comparison, Kernel, Measurement, Step
 from gprojci_suite.contract.vocabulary import RESPONSES, TENSORS
 from gprojci_suite.reproduce import Check
+
+SHOWN_KERNELS = 3
+SHOWN_NAME = 60
 
 
 def render(report: Report) -> str:
@@ -141,14 +144,15 @@ def comparison(rows: Sequence[Row]) -> str:
 def _value(quantity: str, value: float | None) -> str:
     if value is None:
         return ""
-    if quantity == "seconds":
+    if quantity.endswith("seconds"):
         return _milliseconds(value)
     return percent(value) if quantity.endswith("error") else f"{value:.3f}"
 
 
 def _throughput(report: Report) -> str:
     assert report.throughput is not None
-    rows = [["case", "pass", "backend", "median", "TFLOP/s", "memory", "against", "ratio", "interval", "pairs"]]
+    columns = ["case", "pass", "backend", "median", "launch", "graph", "TFLOP/s", "memory"]
+    rows = [[*columns, "against", "ratio", "interval", "pairs"]]
     measured = {(m.backend, m.revision, m.case, m.pass_): _measured(m) for m in report.throughput.measurements}
     compared = set()
     for c in report.throughput.comparisons:
@@ -160,7 +164,7 @@ def _throughput(report: Report) -> str:
                 c.case,
                 c.pass_,
                 f"{c.backend}@{c.revision}",
-                *measured.get(key, ["", "", ""]),
+                *measured.get(key, [""] * 5),
                 against,
                 f"{c.ratio:.3f}",
                 f"{c.low:.3f} … {c.high:.3f}",
@@ -176,18 +180,46 @@ def _throughput(report: Report) -> str:
         if found
         else ""
     )
-    return f"time{ceilings}\n" + aligned(rows)
+    kernels = [_kernels(report.throughput.kernels)] if report.throughput.kernels else []
+    return "\n\n".join([f"time{ceilings}\n" + aligned(_without_empty(rows, ("launch", "graph"))), *kernels])
+
+
+def _without_empty(rows: Sequence[Sequence[str]], names: Collection[str]) -> list[list[str]]:
+    """Rows without those of the named columns that say nothing."""
+    kept = [column for column, name in enumerate(rows[0]) if name not in names or any(row[column] for row in rows[1:])]
+    return [[row[column] for column in kept] for row in rows]
+
+
+def _kernels(kernels: Sequence[Kernel]) -> str:
+    """One row per kernel, the longest SHOWN_KERNELS of each pass."""
+    rows = [["case", "pass", "backend", "kernel", "launches", "time", "registers", "spills", "shared", "grid", "block"]]
+    shown: Counter[tuple[str, ...]] = Counter()
+    for k in sorted(kernels, key=lambda kernel: -kernel.seconds):
+        place = (k.case, k.pass_, k.backend, k.revision)
+        shown[place] += 1
+        if shown[place] <= SHOWN_KERNELS:
+            sizes = ("×".join(map(str, size)) for size in (k.grid, k.block))
+            counts = ("" if count is None else str(count) for count in (k.registers_per_thread, k.spills))
+            shared = "" if k.shared_memory_bytes is None else f"{k.shared_memory_bytes / 1024:.1f} KiB"
+            cells = [k.kernel[:SHOWN_NAME], str(k.launches), _milliseconds(k.seconds), *counts, shared, *sizes]
+            rows.append([k.case, k.pass_, f"{k.backend}@{k.revision}", *cells])
+    order = sorted(rows[1:], key=lambda row: row[:3])
+    return f"kernels (a profiler's, in a process of their own; the longest {SHOWN_KERNELS})\n" + aligned(
+        [rows[0], *order]
+    )
 
 
 def _measured(m: Measurement) -> list[str]:
     share = "" if m.ceiling_share is None else f" ({100 * m.ceiling_share:.0f}%)"
     rate = "" if m.tflops is None else f"{m.tflops:.3g}{share}"
     memory = "" if m.peak_memory_bytes is None else f"{m.peak_memory_bytes / 2**20:.0f} MiB"
-    return [_milliseconds(m.median_seconds), rate, memory]
+    graph = "no: " + m.graph_detail.partition(":")[0] if m.graph_detail else _milliseconds(m.graph_seconds)
+    return [_milliseconds(m.median_seconds), _milliseconds(m.host_seconds), graph, rate, memory]
 
 
 def _pairs(c: Comparison) -> str:
-    return f"{c.pairs} ({c.void_pairs} void)" if c.void_pairs else str(c.pairs)
+    processes = f" in {c.processes} processes" if c.processes > 1 else ""
+    return f"{c.pairs}{processes}" + (f" ({c.void_pairs} void)" if c.void_pairs else "")
 
 
 def _step(step: Step) -> str:

@@ -35,13 +35,18 @@ class Compared:
     pairs: list[Pair]
     void: int = 0
 
+    @property
+    def processes(self) -> int:
+        """Processes that the pairs are spread over: pair i is measured by process i mod this number of both."""
+        return self.member.launch.processes
+
     def ratios(self, which: Pass) -> list[float]:
         """Ratio of each pair in one pass."""
         return [getattr(a, which) / getattr(b, which) for a, b in self.pairs]
 
     def interval(self, which: Pass, confidence: float, seed: int) -> RatioInterval:
         """Interval of the ratio in one pass."""
-        return ratio_interval(self.ratios(which), confidence, seed)
+        return ratio_interval(self.ratios(which), confidence, seed, self.processes)
 
 
 def shape_case(shape: str, causal: bool, seed: int) -> Case:
@@ -77,9 +82,10 @@ def measure(
 ) -> tuple[list[Measurement], list[Comparison]]:
     """Time one case on every backend that has not failed, and compare.
 
-    Rounds of one step per backend in random order make the pairs; where head against base (or against the anchor when
-    there is no base) is not decided against the margin after `pairs` rounds, those two alone are paired further, twice
-    as many each time, up to `max_pairs`. What `watch` finds throttled is void and repeated, until `max_pairs` are void.
+    Rounds of one step per backend in random order make the pairs, round i in process i mod `processes` of each. Where
+    head against base (or against the anchor when there is no base) is not decided against the margin after `pairs`
+    rounds, those two alone are paired further, twice as many each time, up to `max_pairs`. What `watch` finds throttled
+    is void and repeated in the same processes, until `max_pairs` are void.
     """
     order = random.Random(seed)  # noqa: S311 (an order of measurements, not a secret)
     members = [member for member in session.members if member.ok and _warm(session, member, case)]
@@ -91,7 +97,7 @@ def measure(
             progress(f"throughput {case.name} {done}/{settings.pairs}")
         taken: dict[Member, list[StepSeconds]] = {}
         for member in _shuffled(members, order):
-            step = session.time(member, case) if member.ok else None
+            step = session.time(member, case, process=done) if member.ok else None
             if step is not None:
                 taken[member] = step
         if watch.throttled():
@@ -134,13 +140,17 @@ def comparisons(members: Sequence[Member]) -> list[Compared]:
 
 
 def _warm(session: Session, member: Member, case: Case) -> bool:
-    """Warm up, then check the child's clock against the parent's over several steps."""
-    warm = session.time(member, case, 1) and session.time(member, case, WARM_UP)
-    if not warm:
-        return False
-    fastest = min(step.forward_backward for step in warm)
-    repeats = max(2, min(AUDIT_REPEATS, int(AUDIT_SECONDS / fastest)))
-    return session.time(member, case, repeats) is not None
+    """Warm up, then check the child's clock against the parent's over several steps, in every process of the member."""
+    for process in range(member.launch.processes):
+        first = session.time(member, case, 1, process)
+        warm = first and session.time(member, case, WARM_UP, process)
+        if not warm:
+            return False
+        fastest = min(step.forward_backward for step in warm)
+        repeats = max(2, min(AUDIT_REPEATS, int(AUDIT_SECONDS / fastest)))
+        if session.time(member, case, repeats, process) is None:
+            return False
+    return True
 
 
 def _shuffled(members: Sequence[Member], order: random.Random) -> list[Member]:
@@ -167,7 +177,7 @@ def _decide(
         while len(item.pairs) < goal:
             steps: dict[Member, StepSeconds] = {}
             for member in order.sample([item.member, item.against], 2):
-                measured = session.time(member, case) if member.ok else None
+                measured = session.time(member, case, process=len(item.pairs)) if member.ok else None
                 if measured is None:
                     return
                 steps[member] = measured[0]
@@ -194,6 +204,7 @@ def _measurements(
         median = statistics.median(seconds)
         tflops = flops[which] / median / 1e12
         peaks = [peak for peak in (step.peak(which) for step in steps) if peak is not None]
+        host = [taken for taken in (step.host(which) for step in steps) if taken is not None]
         result.append(
             Measurement(
                 backend=member.launch.backend,
@@ -205,6 +216,7 @@ def _measurements(
                 tflops=tflops,
                 ceiling_share=tflops / ceilings.matmul_tflops if ceilings else None,
                 peak_memory_bytes=max(peaks, default=None),
+                host_seconds=statistics.median(host) if host else None,
             )
         )
     return result
@@ -227,4 +239,5 @@ def _comparison(item: Compared, case: Case, which: Pass, confidence: float, seed
         ratios=tuple(item.ratios(which)),
         control=item.against.launch.control,
         void_pairs=item.void,
+        processes=item.processes,
     )

@@ -11,7 +11,7 @@ import pytest
 from gprojci_suite import cli
 from gprojci_suite.contract import Report
 from gprojci_suite.environment import ruler
-from gprojci_suite.run import write
+from gprojci_suite.run import launches, write
 
 TINY = "synthetic:random?heads=1&seq=32&head_dim=16"
 FAILING = """
@@ -69,6 +69,36 @@ def test_the_repro_line_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixtu
     first, second = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "b.json"))
     assert first["accuracy"] == second["accuracy"]
     assert first["repro"] == second["repro"]
+
+
+def test_bench_in_several_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    arguments = ["bench", "--suites", "throughput", "--shapes", "1x1x64x16", "--backends", "sdpa-math,emulated-fa3"]
+    arguments += ["--pairs", "5", "--max-pairs", "5", "--processes", "2", "--json", str(out)]
+    assert cli.main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "5 in 2 processes" in printed
+    assert "--processes 2" in printed.splitlines()[-2]
+    found = Report.loads(out.read_text()).throughput
+    assert found is not None
+    assert {(c.pairs, c.processes) for c in found.comparisons} == {(5, 2)}
+    assert {len(m.seconds) for m in found.measurements} == {5}
+
+
+def test_only_what_is_compared_runs_in_several_processes() -> None:
+    def processes(*arguments: str) -> dict[str, int]:
+        options = cli._parser().parse_args(["bench", "--shapes", "1x1x64x16", "--processes", "3", *arguments])
+        return {launch.label: launch.processes for launch in launches(cli.bench_spec(options))}
+
+    timed = ["--suites", "throughput", "--backends"]
+    assert processes(*timed, "sdpa-math,fp32") == {"sdpa-math@ruler": 3, "fp32@ruler": 3}
+    assert processes(*timed, "sdpa-math") == {"sdpa-math@ruler": 1}
+    assert processes(*timed, "mine", "--backend-entry", "mine=a:b") == {"mine@head": 3, "mine@head (control)": 3}
+    assert set(processes("--suites", "step", "--step-models", "tiny", "--backends", "sdpa-math,fp32").values()) == {1}
+    options = cli._parser().parse_args(["bench", "--device", "cuda", "--backends", "fa3", "--inputs", TINY])
+    assert options.processes is None
+    timing = cli._parser().parse_args(["bench", "--device", "cuda", *timed, "fa3,fp32", "--shapes", "1x1x64x16"])
+    assert cli.bench_spec(timing).throughput.processes == 5  # type: ignore[union-attr]
 
 
 def test_a_subject_that_differs_from_run_to_run_shows_its_spread(tmp_path: Path) -> None:
@@ -137,6 +167,9 @@ def test_run_writes_a_report_even_when_the_subject_fails(tmp_path: Path, capsys:
         (["--backend-entry", "mine"], "NAME=module:callable"),
         (["--backends", "sdpa-math", "--suites", "throughput", "--shapes", "1x2"], "shape"),
         (["--backends", "sdpa-math", "--suites", "throughput", "--pairs", "1"], "pairs"),
+        (["--backends", "sdpa-math", "--suites", "throughput", "--processes", "17"], "between 1 and 16"),
+        (["--backends", "sdpa-math", "--suites", "throughput", "--processes", "21", "--pairs", "20"], "between 1"),
+        (["--backends", "sdpa-math", "--suites", "throughput", "--processes", "5", "--pairs", "4"], "above pairs"),
         (["--backends", "sdpa-math", "--suites", "step"], "needs --step-models"),
         (["--backends", "sdpa-math", "--suites", "step", "--step-models", "7b"], "known are 450m, 450m-d128, tiny"),
         (["--backends", "sdpa-math", "--inputs", ""], "needs --inputs"),

@@ -72,6 +72,62 @@ def make(
     }
 
 
+def with_steps(
+    report: dict[str, Any], seconds: float, ratio: float, seed: int, anchored: bool = True
+) -> dict[str, Any]:
+    """A copy with training steps of head."""
+    noise = np.exp(np.random.default_rng(seed).normal(0, 0.003, 40))
+    result = copy.deepcopy(report)
+    trained = {"backend": "gproj", "revision": "head", "model": "450m", "seconds": (seconds * noise).tolist()}
+    trained |= {"median_seconds": seconds, "attention_share": None, "peak_memory_bytes": None, "loss": 5.0}
+    compared = over_anchor("gproj", "head", ratio, noise) | {"case": "450m", "pass": "step"}
+    result["step"] = {"measurements": [trained], "comparisons": [compared] if anchored else []}
+    return result
+
+
+@pytest.mark.parametrize(
+    ("ratio", "anchored", "code", "row"),
+    [
+        (1.06, True, 1, "worse gproj@head 450m step over sdpa-math 1.020 1.060"),
+        (1.03, True, 0, "same gproj@head 450m step over sdpa-math 1.020 1.030"),
+        (0.97, True, 0, "better gproj@head 450m step over sdpa-math 1.020 0.970"),
+        (1.10, False, 1, "worse gproj@head 450m step seconds"),
+        (1.05, False, 0, "cannot tell gproj@head 450m step seconds"),
+    ],
+)
+def test_steps_are_compared(
+    ratio: float, anchored: bool, code: int, row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = with_steps(make(), 0.112, 1.02, 1, anchored)
+    second = with_steps(make(), 0.112 * (1 if anchored else ratio), ratio, 1, anchored)
+    assert run(tmp_path, first, second, "--margin", "0.02") == code
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert any(line.startswith(row) for line in lines), lines
+
+
+def test_a_step_is_not_compared_with_a_kernel_or_with_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, make(), with_steps(make(), 0.1, 9.0, 0)) == 0
+    assert "450m" not in capsys.readouterr().out
+
+
+def test_processes_that_differ_widen_the_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def spread(ratio: float, processes: int | None) -> dict[str, Any]:
+        report = make(ratio=ratio)
+        apart = np.tile([0.97, 1.0, 1.03, 0.98, 1.02], 8)
+        compared = report["throughput"]["comparisons"][0]
+        compared["ratios"] = (ratio * apart).tolist()
+        if processes is not None:
+            compared["processes"] = processes
+        return report
+
+    assert run(tmp_path, spread(1.3, 5), spread(1.36, 5)) == 0
+    assert "cannot tell" in capsys.readouterr().out.splitlines()[2]
+    assert run(tmp_path, spread(1.3, 5), spread(1.5, 5)) == 1
+    assert run(tmp_path, spread(1.3, None), spread(1.5, 5)) == 1, "a report from before processes were counted"
+
+
 def run(tmp_path: Path, first: dict[str, Any], second: dict[str, Any], *options: str) -> int:
     for name, report in (("a.json", first), ("b.json", second)):
         (tmp_path / name).write_text(json.dumps(report))

@@ -92,6 +92,14 @@ def test_pairs_must_make_sense() -> None:
         parse(TEXT.replace('anchor = "fa3"', "max_pairs = 3"), device="cuda")
 
 
+def test_processes_are_left_to_the_device_unless_asked_for() -> None:
+    assert parse(TEXT, device="cuda").throughput.processes is None
+    asked = TEXT.replace('anchor = "fa3"', 'anchor = "fa3"\nprocesses = 8').replace(
+        '"1x4x256x64"]', '"1x4x256x64"], processes = 2'
+    )
+    assert [parse(asked, device=device).throughput.processes for device in ("cuda", "cpu")] == [8, 2]
+
+
 def test_the_further_suites_are_off_unless_asked_for() -> None:
     plain = parse(TEXT, device="cpu").accuracy
     assert (plain.symmetry, plain.determinism, plain.shapes, plain.repeats) == (False, False, (), 5)
@@ -112,6 +120,10 @@ def test_the_further_suites_are_off_unless_asked_for() -> None:
         ),
         ('inputs = ["late-keybias"]', "repeats = 1", 9, "accuracy.repeats: must be at least 2"),
         ("dq_error_ceiling = 0.0035", "dq_symmetry_ceiling = 0.004", 17, "needs symmetry = true under [accuracy]"),
+        ('anchor = "fa3"', "processes = 0", 12, "throughput.processes: must lie between 1 and 16"),
+        ('anchor = "fa3"', "processes = 17", 12, "throughput.processes: must lie between 1 and 16"),
+        ('anchor = "fa3"', "processes = 2.5", 12, "throughput.processes: must be an integer"),
+        ('anchor = "fa3"', "processes = 5\npairs = 4", 12, "not above pairs"),
     ],
 )
 def test_errors_of_the_further_suites(old: str, new: str, line: int, problem: str) -> None:

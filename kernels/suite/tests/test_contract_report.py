@@ -111,6 +111,9 @@ REPORT: dict[str, Any] = {
                 "tflops": 12.0,
                 "ceiling_share": 0.5,
                 "peak_memory_bytes": 1000,
+                "host_seconds": 0.001,
+                "graph_seconds": None,
+                "graph_detail": "forward cannot be captured: RuntimeError",
             }
         ],
         "comparisons": [
@@ -129,9 +132,26 @@ REPORT: dict[str, Any] = {
                 "ratios": [1.0, 1.2],
                 "control": False,
                 "void_pairs": 0,
+                "processes": 2,
             }
         ],
         "ceilings": {"matmul_tflops": 24.0, "copy_gb_s": 100.0},
+        "kernels": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "case": "1x1x8x64.causal.bfloat16",
+                "pass": "backward",
+                "kernel": "flash_bwd",
+                "launches": 2,
+                "seconds": 0.001,
+                "registers_per_thread": 255,
+                "shared_memory_bytes": 1024,
+                "grid": [2, 39, 1],
+                "block": [384, 1, 1],
+                "spills": 4,
+            }
+        ],
     },
     "surface": {
         "points": [
@@ -201,6 +221,7 @@ REPORT: dict[str, Any] = {
                 "ratios": [1.0, 1.2],
                 "control": False,
                 "void_pairs": 1,
+                "processes": 1,
             }
         ],
     },
@@ -219,7 +240,8 @@ REPORT: dict[str, Any] = {
     ],
 }
 OPTIONAL = {"p50", "p90", "p99", "p100", "norm_ratio", "surface", "symmetry", "determinism", "step"}
-OPTIONAL |= {"samples", "ceilings", "tflops", "ceiling_share", "peak_memory_bytes", "void_pairs"}
+OPTIONAL |= {"samples", "ceilings", "tflops", "ceiling_share", "peak_memory_bytes", "void_pairs", "processes"}
+OPTIONAL |= {"host_seconds", "graph_seconds", "graph_detail", "kernels", "spills"}
 """Fields that may be left out, and are then null."""
 
 
@@ -277,6 +299,16 @@ def test_round_trip() -> None:
         ("throughput.comparisons.0.pairs", 3, "$.throughput.comparisons[0].ratios"),
         ("throughput.comparisons.0.low", 2.0, "$.throughput.comparisons[0].low"),
         ("throughput.comparisons.0.against_backend", "fa3", "$.throughput.comparisons[0]"),
+        ("throughput.comparisons.0.processes", 0, "$.throughput.comparisons[0].processes"),
+        ("throughput.comparisons.0.processes", 3, "$.throughput.comparisons[0].processes"),
+        ("throughput.kernels.0.backend", "fa3", "$.throughput.kernels[0]"),
+        ("throughput.kernels.0.pass", "forward_backward", "$.throughput.kernels[0].pass"),
+        ("throughput.kernels.0.kernel", "", "$.throughput.kernels[0].kernel"),
+        ("throughput.kernels.0.kernel", "k" * 201, "$.throughput.kernels[0].kernel"),
+        ("throughput.kernels.0.launches", 0, "$.throughput.kernels[0].launches"),
+        ("throughput.kernels.0.seconds", "Infinity", "$.throughput.kernels[0].seconds"),
+        ("throughput.kernels.0.spills", -1, "$.throughput.kernels[0].spills"),
+        ("throughput.kernels.0.grid", [1, 2], "$.throughput.kernels[0].grid"),
         ("accuracy.slices.0.norm_ratio", "one", "$.accuracy.slices[0].norm_ratio"),
         ("surface.points.0.backend", "fa3", "$.surface.points[0]"),
         ("surface.points.0.ratio", -1.0, "$.surface.points[0].ratio"),

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ import torch
 
 from gprojci_suite import inputs
 from gprojci_suite.contract.spec import LimitsSpec
+from gprojci_suite.process import BackendFailure
 from gprojci_suite.run import layer_cases
-from gprojci_suite.session import Case, Launch, Member, Session
+from gprojci_suite.session import Case, Launch, Member, Session, _steps
 from gprojci_suite.throughput import input_case
 
 GOOD = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale)"
@@ -71,7 +73,7 @@ import torch
 number = 3
 
 def pipes():
-    return [fd for fd in range(3, 64) if is_pipe(fd) and writable(fd)]
+    return [fd for fd in range(3, 512) if is_pipe(fd) and writable(fd)]
 
 def is_pipe(fd):
     try:
@@ -183,6 +185,56 @@ def test_a_patched_clock_is_found_out(tmp_path: Path) -> None:
         assert "clock" in (session.members[0].detail or "")
 
 
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ({}, "runtime_error"),
+        ({"cover": [0.01]}, None),
+        ({"forward_host": [0.001], "backward_host": [0.002]}, None),
+        ({"forward_host": ["soon"]}, "runtime_error"),
+        ({"backward_host": [-1.0]}, "wrong_result"),
+        ({"cover": [float("inf")]}, "wrong_result"),
+        ({"cover": [None]}, "runtime_error"),
+        ({"cover": []}, "runtime_error"),
+        ({"forward_peak": [2.5]}, "runtime_error"),
+    ],
+)
+def test_what_a_child_says_of_its_times_is_checked(answer: dict[str, list[object]], status: str | None) -> None:
+    told: dict[str, list[object]] = {"forward": [0.1], "backward": [0.2], "cover": [0.0]}
+    told |= {name: [None] for name in ("forward_peak", "backward_peak", "forward_host", "backward_host")}
+    told |= answer
+    if not answer:
+        del told["cover"]
+    if status is None:
+        (step,) = _steps(told, 1)
+        assert step.forward_backward == pytest.approx(0.3)
+        return
+    with pytest.raises(BackendFailure) as caught:
+        _steps(told, 1)
+    assert caught.value.status == status
+
+
+def test_no_more_cover_than_there_can_be_explains_a_slow_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(seconds: float, cover: float, elapsed: float) -> str:
+        with Session([Launch("fp32", "ruler", "peer", sys.executable)], "cuda", LimitsSpec()) as session:
+            member = session.members[0]
+            told = {"forward": [seconds] * 4, "backward": [seconds] * 4, "cover": [cover] * 4}
+            told |= {name: [None] * 4 for name in ("forward_peak", "backward_peak", "forward_host", "backward_host")}
+            monkeypatch.setattr(session, "_load", lambda *_: None)
+            monkeypatch.setattr(session, "_request", lambda *_: told)
+            clock = iter((0.0, elapsed))
+            monkeypatch.setattr("gprojci_suite.session.time.perf_counter", lambda: next(clock))
+            session.time(member, case(), repeat=4)
+            monkeypatch.undo()
+            return member.status
+
+    assert timed(0.0002, 0.002, 4 * 0.0026) == "ok"
+    assert timed(0.0002, 0.02, 4 * 0.025) == "ok"
+    assert timed(0.0002, 9.0, 4 * 0.9) == "wrong_result", "no spin is that long"
+    assert timed(0.0002, 0.0, 4 * 0.9) == "wrong_result"
+    assert timed(0.0002, 0.01, 4 * 0.001) == "wrong_result", "more than went by"
+
+
 def test_peers_and_honest_clocks() -> None:
     launches = [Launch(name, "ruler", "peer", sys.executable) for name in ("sdpa-math", "fp32", "fa3")]
     with Session(launches, "cpu", LimitsSpec()) as session:
@@ -199,6 +251,54 @@ def test_peers_and_honest_clocks() -> None:
         assert results["dq"].dtype == torch.float32
         late = next(iter(layer_cases(inputs.load("synthetic:random?seq=16")).values()))
         assert session.compute(math, late) is not None
+
+
+def test_several_processes_of_one_backend(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"import os, torch\ndef attention(q, k, v, *, causal, softmax_scale):\n"
+        f"    open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}}\\n')\n    return {GOOD}\n"
+    )
+    launch = replace(subject("mine", "mine:attention", tmp_path), processes=3)
+    with Session([launch], "cpu", LimitsSpec()) as session:
+        (member,) = session.start()
+        assert member.ok, member.detail
+        for process in range(6):
+            assert session.time(member, case(), process=process) is not None
+        called = (tmp_path / "pids").read_text().split()
+        assert called[:3] == called[3:]
+        assert len(set(called)) == 3
+        session.stop_further()
+        assert session.time(member, case(), process=1) is not None
+        assert (tmp_path / "pids").read_text().split()[-1] == called[0]
+        children = [member.process._process.pid] if member.process else []
+        assert children == [int(called[0])]
+    assert not any(_running(int(pid)) for pid in called)
+
+
+def test_a_further_process_that_dies_fails_its_backend(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"import os, torch\nlock = os.open({str(tmp_path)!r} + '/first', os.O_CREAT | os.O_RDWR)\n"
+        "import fcntl\ntry:\n    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB); first = True\n"
+        "except BlockingIOError:\n    first = False\n"
+        f"def attention(q, k, v, *, causal, softmax_scale):\n    first or os._exit(3)\n    return {GOOD}\n"
+    )
+    launch = replace(subject("mine", "mine:attention", tmp_path), processes=2)
+    with Session([launch], "cpu", LimitsSpec()) as session:
+        (member,) = session.start()
+        answers = [session.time(member, case(), process=process) for process in range(2)]
+    assert None in answers
+    assert (member.status, member.process) == ("runtime_error", None)
+    assert "exited with status 3" in (member.detail or "")
+
+
+def test_an_import_that_fails_in_one_process_fails_its_backend(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"import os\nos.open({str(tmp_path)!r} + '/only', os.O_CREAT | os.O_EXCL)\nattention = print\n"
+    )
+    with Session([replace(subject("mine", "mine:attention", tmp_path), processes=2)], "cpu", LimitsSpec()) as session:
+        (member,) = session.start()
+    assert member.status == "build_error"
+    assert "FileExistsError" in (member.detail or "")
 
 
 def test_no_child_survives_its_parent(tmp_path: Path) -> None:

@@ -113,9 +113,91 @@ def test_two_sessions_with_and_without_an_anchor() -> None:
     assert back.ratio == pytest.approx(1 / anchored.ratio)
 
 
+@pytest.mark.parametrize("processes", [3, 5, 8])
+def test_coverage_when_processes_differ(processes: int) -> None:
+    """Of 1,000 samples whose clusters differ by more than their pairs do, about 95% of the intervals contain it."""
+    generator = np.random.default_rng(6)
+    index = np.arange(40) % processes
+    covered = plain = 0
+    for trial in range(1000):
+        apart = generator.normal(math.log(1.05), 0.015, processes)
+        ratios = np.exp(apart[index] + generator.normal(0, 0.014, 40)) * np.where(generator.random(40) < 0.05, 1.15, 1)
+        found = ratio_interval(ratios.tolist(), 0.95, trial, processes)
+        covered += found.low <= 1.05 <= found.high
+        if trial < 100:
+            unaware = ratio_interval(ratios.tolist(), 0.95, trial)
+            plain += unaware.low <= 1.05 <= unaware.high
+    assert 930 <= covered <= 975
+    assert plain < 80, "pairs of the same processes are not independent"
+
+
+def test_clusters_are_those_of_ratio_i_mod_processes() -> None:
+    ratios = [1.0, 1.2, 1.0, 1.2, 1.0, 1.2]
+    found = ratio_interval(ratios, 0.95, 0, 2)
+    assert found.ratio == pytest.approx(math.sqrt(1.2))
+    half = stats.t.ppf(0.975, 1) * math.log(1.2) / 2
+    assert math.log(found.high / found.ratio) == pytest.approx(half)
+    assert ratio_interval(ratios, 0.95, 0, 3).high < 1.2
+
+
+def test_a_slow_call_in_every_process_moves_little() -> None:
+    ratios = [1.0] * 10 + [1.15] * 5 + [1.0] * 5
+    assert ratio_interval(ratios, 0.95, 0, 5) == RatioInterval(1.0, 1.0, 1.0)
+
+
+def test_two_sessions_of_several_processes_each() -> None:
+    generator = np.random.default_rng(8)
+    alarms = covered = 0
+    for trial in range(400):
+        sessions = []
+        for middle, processes in ((1.30, 5), (1.36, 8)):
+            apart = generator.normal(math.log(middle), 0.014, processes)
+            sessions.append(np.exp(apart[np.arange(40) % processes] + generator.normal(0, 0.014, 40)).tolist())
+        found = between_sessions(*sessions, 0.95, trial, anchored=True, processes=(5, 8))
+        covered += found.low <= 1.36 / 1.30 <= found.high
+        alarms += found.low > 1.36 / 1.30 + 0.01
+    assert 365 <= covered <= 393
+    assert alarms <= 4
+    old = between_sessions(*sessions, 0.95, 0, anchored=True, processes=(1, 8))
+    assert old == between_sessions(*sessions, 0.95, 0, anchored=True), "an old report does not tell its processes"
+    same = between_sessions([1.1] * 4, [1.1] * 4, 0.95, 0, anchored=True, processes=(2, 2))
+    assert same == RatioInterval(1.0, 1.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def process_rates() -> list[tuple[simulation.Setting, list[simulation.Rates]]]:
+    """A thousand sessions of each kind, whose processes differ by 1%."""
+    return simulation.process_rates(1000, seed=0)
+
+
+def test_what_several_processes_buy(process_rates: list[tuple[simulation.Setting, list[simulation.Rates]]]) -> None:
+    found = {
+        (setting.processes, setting.pairs, item.step, item.margin): item
+        for setting, items in process_rates
+        for item in items
+    }
+    for processes, pairs in ((5, 20), (8, 20), (16, 20), (16, 48)):
+        assert found[processes, pairs, 0.0, 0.015].above == 0
+        assert found[processes, pairs, 0.0, 0.02].above == 0
+    assert found[16, 48, 0.03, 0.015].above >= 950
+    assert found[5, 20, 0.05, 0.015].above >= 950
+    assert found[5, 20, 0.05, 0.02].above >= 900
+    assert found[5, 20, 0.03, 0.015].above < 950, "five processes are not enough for that, and DECIDING.md says so"
+
+
+def test_the_document_shows_what_processes_buy(
+    process_rates: list[tuple[simulation.Setting, list[simulation.Rates]]],
+) -> None:
+    document = (Path(__file__).parent.parent / "DECIDING.md").read_text()
+    hint = "out of date; run python -m gprojci_suite.simulation"
+    assert simulation.process_table(process_rates) in document, hint
+    assert simulation.with_one_process(250, seed=0) in document, hint
+
+
 def test_one_sample_is_no_interval() -> None:
-    with pytest.raises(ValueError, match="two samples"):
-        ratio_interval([1.0], 0.95, 0)
+    for processes in (1, 2):
+        with pytest.raises(ValueError, match="two samples"):
+            ratio_interval([1.0], 0.95, 0, processes)
 
 
 def test_equal_ratios_have_an_interval_of_no_width() -> None:
@@ -130,5 +212,6 @@ def test_the_simulation_is_a_command(capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setattr("sys.argv", ["simulation", "--sessions", "4", "--seed", "1"])
     simulation.main()
     printed = capsys.readouterr().out
-    assert printed.count("of 4 |") == 3 * len(simulation.STEPS) * len(simulation.MARGINS)
+    processes = 4 * len(simulation.PROCESS_SETTINGS) * len(simulation.PROCESS_MARGINS)
+    assert printed.count("of 4 |") == 3 * len(simulation.STEPS) * len(simulation.MARGINS) + processes
     assert "Not interleaved" in printed

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from gprojci_suite.contract.timing import Ceilings
 from gprojci_suite.contract.vocabulary import PASSES
 from gprojci_suite.inputs import InputError
 from gprojci_suite.session import Case, Launch, Member, StepSeconds, control_of
-from gprojci_suite.throughput import measure, shape_case
+from gprojci_suite.throughput import WARM_UP, measure, shape_case
 
 
 class Scripted:
@@ -21,11 +22,13 @@ class Scripted:
         self.members = [Member(launch, directory=None) for launch in launches]  # type: ignore[arg-type]
         self.seconds = seconds
         self.calls: list[str] = []
+        self.processes: list[tuple[str, int]] = []
 
-    def time(self, member: Member, case: Case, repeat: int = 1) -> list[StepSeconds] | None:
+    def time(self, member: Member, case: Case, repeat: int = 1, process: int = 0) -> list[StepSeconds] | None:
         steps = []
         for _ in range(repeat):
             self.calls.append(member.launch.label)
+            self.processes.append((member.launch.label, process % member.launch.processes))
             value = self.seconds[member.launch.label](len(self.calls))
             if value < 0:
                 member.fail("runtime_error", "scripted")
@@ -129,6 +132,47 @@ def test_a_backend_that_fails_in_the_middle_is_left_out() -> None:
     assert {(c.against_backend, c.pairs) for c in comparisons} == {("sdpa-math", 20)}
 
 
+def of_processes(*slow: int) -> tuple[Scripted, ThroughputSpec]:
+    """Head and base in four processes each; those in `slow` of head take twice the time, and head is undecided."""
+    launches = [replace(launch, processes=4) for launch in (HEAD, BASE)]
+    session = Scripted(launches, {})
+    session.seconds = {
+        "gproj@head": lambda call: 2.0 if session.processes[-1][1] in slow else 1.0,
+        "gproj@base": constant(1.0),
+    }
+    return session, replace(SETTINGS, pairs=8, max_pairs=30, processes=4)
+
+
+def test_a_ratio_belongs_to_the_process_of_its_index() -> None:
+    session, settings = of_processes(1)
+    _, comparisons = run(session, settings)
+    for compared in comparisons:
+        assert (compared.pairs, compared.processes) == (30, 4), "doubled to the cap, in the same order of processes"
+        assert [ratio == 2.0 for ratio in compared.ratios] == [index % 4 == 1 for index in range(30)]
+        assert compared.ratio == pytest.approx(2**0.25)
+        assert compared.low < 1.0 < 2.0 < compared.high
+    timed = session.processes[-60:]
+    assert all(timed[index][1] == timed[index + 1][1] for index in range(0, 60, 2)), "both of a pair in process i mod 4"
+
+
+def test_void_pairs_are_repeated_in_the_same_processes() -> None:
+    session, settings = of_processes(1)
+    _, comparisons = measure(session, CASE, settings, 0, lambda line: None, Throttled(4, 6))  # type: ignore[arg-type]
+    assert {(c.pairs, c.void_pairs) for c in comparisons} == {(30, 3)}
+    assert [ratio == 2.0 for ratio in comparisons[0].ratios] == [index % 4 == 1 for index in range(30)]
+    session, settings = of_processes(1)
+    _, comparisons = measure(session, CASE, settings, 0, lambda line: None, Throttled(12, 13))  # type: ignore[arg-type]
+    assert {(c.pairs, c.void_pairs) for c in comparisons} == {(30, 2)}
+    assert [ratio == 2.0 for ratio in comparisons[0].ratios] == [index % 4 == 1 for index in range(30)]
+
+
+def test_every_process_is_warmed_up_before_any_is_timed() -> None:
+    session, settings = of_processes()
+    run(session, settings)
+    warm = session.processes[: -2 * 8]
+    assert set(warm) == {(label, process) for label in ("gproj@head", "gproj@base") for process in range(4)}
+
+
 @pytest.mark.parametrize("shape", ["1x2x3", "0x1x1x1", "abc", "99999x99999x99999x9"])
 def test_wrong_shapes(shape: str) -> None:
     with pytest.raises(InputError, match="shape"):
@@ -183,6 +227,22 @@ def test_peak_memory_of_both_passes_is_the_larger() -> None:
     step = StepSeconds(1.0, 2.0, 10, 20)
     assert [step.peak(which) for which in PASSES] == [10, 20, 20]
     assert StepSeconds(1.0, 2.0).peak("forward_backward") is None
+
+
+def test_the_hosts_time_is_reported_apart() -> None:
+    step = StepSeconds(1.0, 2.0, forward_host=0.3, backward_host=0.4)
+    assert [step.host(which) for which in PASSES] == pytest.approx([0.3, 0.4, 0.7])
+    assert StepSeconds(1.0, 2.0).host("forward") is None
+
+    class Hosted(Scripted):
+        def time(self, member: Member, case: Case, repeat: int = 1, process: int = 0) -> list[StepSeconds] | None:
+            steps = super().time(member, case, repeat, process) or []
+            hosts = (0.1 * len(self.calls), 0.0)
+            return [replace(step, forward_host=hosts[0], backward_host=hosts[1]) for step in steps]
+
+    measurements, _ = run(Hosted([HEAD], {"gproj@head": constant(0.5)}), replace(SETTINGS, pairs=3, max_pairs=3))
+    warm = 1 + WARM_UP + 2  # the first call, the others, the audit
+    assert [m.host_seconds for m in measurements] == pytest.approx([0.1 * (warm + 2), 0.0, 0.1 * (warm + 2)])
 
 
 def test_ceilings_of_this_machine() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gprojci_suite.contract.errors import ManifestError
-from gprojci_suite.contract.vocabulary import DEVICES, STEP_MODELS, TENSORS
+from gprojci_suite.contract.vocabulary import DEVICES, MAX_PROCESSES, STEP_MODELS, TENSORS
 
 GATE_LIMITS: Mapping[str, str] = {
     **{f"{t}_error_ceiling": f"median relative error of {t} over slices that do not vanish" for t in TENSORS},
@@ -84,6 +84,8 @@ class ThroughputSettings:
     """Peers timed beside the backends."""
     step_models: tuple[str, ...] = ()
     """Models whose training step is timed."""
+    processes: int | None = None
+    """Processes of each compared backend that the pairs are spread over; null means 1 on a CPU and 5 on CUDA."""
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,8 @@ class _Reader:
             self.fail(("throughput", "pairs"), "must be at least 2")
         if timing.max_pairs < timing.pairs:
             self.fail(("throughput", "max_pairs"), "must not be below pairs")
+        if timing.processes is not None and not 1 <= timing.processes <= min(MAX_PROCESSES, timing.pairs):
+            self.fail(("throughput", "processes"), f"must lie between 1 and {MAX_PROCESSES}, and not above pairs")
         self.known(("throughput", "step_models"), dict.fromkeys(timing.step_models), STEP_MODELS)
         if manifest.accuracy.repeats < 2:
             self.fail(("accuracy", "repeats"), "must be at least 2")

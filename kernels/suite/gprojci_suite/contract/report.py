@@ -331,6 +331,8 @@ class Report:
                     known(item.backend, item.revision, f"{path}.symmetry.{name}[{index}]")
         for index, repeated in enumerate(self.determinism or ()):
             known(repeated.backend, repeated.revision, f"{path}.determinism[{index}]")
+        for index, kernel in enumerate(self.throughput.kernels if self.throughput is not None else ()):
+            known(kernel.backend, kernel.revision, f"{path}.throughput.kernels[{index}]")
         for section, timed in (("throughput", self.throughput), ("step", self.step)):
             for index, measured in enumerate((*timed.measurements,) if timed is not None else ()):
                 known(measured.backend, measured.revision, f"{path}.{section}.measurements[{index}]")

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.errors import ContractError
-from gprojci_suite.contract.vocabulary import Device, StepModel, SubjectRevision, Suite
+from gprojci_suite.contract.vocabulary import MAX_PROCESSES, Device, StepModel, SubjectRevision, Suite
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class ThroughputSpec:
     """Models whose training step the step suite times."""
     step_margin: float | None = None
     """Ratio minus one against which the interval of a step must decide; `margin` when null."""
+    processes: int = 1
+    """Processes of each compared backend that the pairs are spread over, 1 to 16 and at most `pairs`."""
 
     def check(self, path: str) -> None:
         """Raise ContractError for counts or probabilities out of range."""
@@ -67,6 +69,10 @@ class ThroughputSpec:
             raise ContractError(f"{path}.margin", "must be a finite number, zero or above")
         if self.step_margin is not None and not 0 <= self.step_margin < float("inf"):
             raise ContractError(f"{path}.step_margin", "must be a finite number, zero or above")
+        if not 1 <= self.processes <= MAX_PROCESSES:
+            raise ContractError(f"{path}.processes", f"must lie between 1 and {MAX_PROCESSES}")
+        if self.shapes and self.processes > self.pairs:
+            raise ContractError(f"{path}.processes", "must not be above pairs: each process measures at least one")
 
 
 @dataclass(frozen=True)

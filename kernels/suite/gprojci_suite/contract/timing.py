@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from gprojci_suite.contract.errors import ContractError
 from gprojci_suite.contract.vocabulary import Pass, Revision, StepModel
 
+KERNEL_NAME_LIMIT = 200
+
 
 # `pass` is a Python keyword: the attribute `pass_` is spelled `pass` in JSON.
 @dataclass(frozen=True)
@@ -29,6 +31,60 @@ class Measurement:
     """`tflops` over the matrix product's of the session, a fraction; null when that was not measured."""
     peak_memory_bytes: int | None = None
     """Most GPU memory allocated during the pass, inputs included, in bytes; null on a CPU."""
+    host_seconds: float | None = None
+    """Median time of the host to enqueue the call, in seconds, not part of `seconds`; null on a CPU."""
+    graph_seconds: float | None = None
+    """Median time of the pass replayed as a CUDA graph, in seconds; null where it was not measured."""
+    graph_detail: str | None = None
+    """Why a pass that is launched more slowly than it runs has no `graph_seconds`; null where it has, or needs none."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One CUDA kernel of one call of one backend, as a profiler saw it in a process of its own."""
+
+    backend: str
+    """Name of the backend."""
+    revision: Revision
+    """Revision of the backend."""
+    case: str
+    """Shape or input set, mask and element type."""
+    pass_: Pass
+    """`forward` or `backward`."""
+    kernel: str
+    """Name of the kernel, its first 200 characters."""
+    launches: int
+    """How often the call launched it with these sizes."""
+    seconds: float
+    """Time of these launches together, in seconds, by the profiler's clock."""
+    registers_per_thread: int | None
+    """Registers of a thread; null when the profiler does not say."""
+    shared_memory_bytes: int | None
+    """Static and dynamic shared memory of a block, in bytes; null when the profiler does not say."""
+    grid: tuple[int, ...]
+    """Blocks along x, y and z; empty when the profiler does not say."""
+    block: tuple[int, ...]
+    """Threads of a block along x, y and z; empty when the profiler does not say."""
+    spills: int | None = None
+    """32-bit registers of a thread spilled to memory, as Triton says of its kernels; null for all others."""
+
+    def check(self, path: str) -> None:
+        """Raise ContractError for counts, times or names out of range."""
+        if self.pass_ not in ("forward", "backward"):
+            raise ContractError(f"{path}.pass", "must be forward or backward")
+        if not 0 < len(self.kernel) <= KERNEL_NAME_LIMIT:
+            raise ContractError(f"{path}.kernel", f"must have between 1 and {KERNEL_NAME_LIMIT} characters")
+        if self.launches < 1:
+            raise ContractError(f"{path}.launches", "must be at least 1")
+        if not 0 <= self.seconds < float("inf"):
+            raise ContractError(f"{path}.seconds", "must be a finite number, zero or above")
+        for name in ("registers_per_thread", "shared_memory_bytes", "spills"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ContractError(f"{path}.{name}", "must not be negative")
+        for name in ("grid", "block"):
+            if len(getattr(self, name)) not in (0, 3):
+                raise ContractError(f"{path}.{name}", "must have three sizes, or none")
 
 
 @dataclass(frozen=True)
@@ -60,11 +116,11 @@ class Comparison:
     pairs: int
     """Interleaved pairs measured."""
     ratio: float
-    """Median ratio: the exponential of the median of the paired log ratios."""
+    """The exponential of the median of the paired log ratios; with several processes, of the mean of their medians."""
     low: float
-    """Lower end of the bootstrap interval of the ratio."""
+    """Lower end of the interval of the ratio: bootstrap; with several processes Student's t of their medians."""
     high: float
-    """Upper end of the bootstrap interval of the ratio."""
+    """Upper end of the interval of the ratio."""
     confidence: float
     """Coverage of the interval."""
     ratios: tuple[float, ...]
@@ -73,6 +129,8 @@ class Comparison:
     """Whether this is the A/A control: the same revision in two processes, expected at 1."""
     void_pairs: int = 0
     """Pairs thrown away because the GPU was slowed down while they were measured."""
+    processes: int = 1
+    """Processes of each of the two that the pairs were spread over: ratio i was measured by process i mod processes."""
 
     def check(self, path: str) -> None:
         """Raise ContractError unless there is one ratio per pair and the interval is ordered."""
@@ -82,6 +140,8 @@ class Comparison:
             raise ContractError(f"{path}.low", "the interval must be positive and ordered")
         if self.void_pairs < 0:
             raise ContractError(f"{path}.void_pairs", "must not be negative")
+        if not 1 <= self.processes <= max(1, self.pairs):
+            raise ContractError(f"{path}.processes", "must lie between 1 and the number of pairs")
 
 
 @dataclass(frozen=True)
@@ -94,6 +154,8 @@ class Throughput:
     """One entry per compared pair of backends, case and pass."""
     ceilings: Ceilings | None = None
     """What the device could do; null when it could not be measured."""
+    kernels: tuple[Kernel, ...] = ()
+    """CUDA kernels of each backend, revision and case, at most 32 of a pass; none on a CPU."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The closed sets of words that specs, reports and manifests use."""
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 Device = Literal["cpu", "cuda"]
@@ -22,3 +23,8 @@ STEP_MODELS: tuple[StepModel, ...] = get_args(StepModel)
 RESPONSES: tuple[Response, ...] = get_args(Response)
 SUITES: tuple[Suite, ...] = get_args(Suite)
 DEVICES: tuple[Device, ...] = get_args(Device)
+
+PROCESSES: Mapping[Device, int] = {"cpu": 1, "cuda": 5}
+"""Processes of each compared backend where nothing else is asked for, by kind of device."""
+MAX_PROCESSES = 16
+"""Most of them: each holds a CUDA context and its tensors beside all the others."""

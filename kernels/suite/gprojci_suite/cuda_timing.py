@@ -1,0 +1,102 @@
+"""Times of one pass on a GPU: its kernels on a cold L2 without their launch, and what the launch takes on the host.
+
+Events around a Python call show the kernels alone only where all of them were enqueued before the first could start. So
+the GPU is kept busy: behind the flush of the L2 and in front of the first event it spins (`torch.cuda._sleep`) for as
+long as the host needs to enqueue the call, with a reserve. How long that is was measured in the warm-up, for each case
+and pass, while nothing spun.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+FLUSH_BYTES = 2**28
+DISCARDED = 1
+"""Calls whose host time says nothing, since they compile and allocate."""
+CALIBRATED = 2
+"""Calls after these whose host time is measured before anything spins."""
+SPIN_FACTOR = 1.5
+SPIN_SLACK = 50e-6
+SPIN_CAP = 0.010
+"""Longest spin in seconds; a host that takes more than two thirds of it is partly in the time, as without a spin."""
+RATE_CYCLES = 2_000_000
+RATE_REPEATS = 3
+
+
+@dataclass
+class HostTimes:
+    """How long the host took to enqueue one pass of one case, call by call, in seconds."""
+
+    seen: list[float] = field(default_factory=list)
+
+    def spin_seconds(self) -> float:
+        """How long the GPU must wait for the host: 1.5 × the slower calibrating call + 50 µs, capped; 0 before it."""
+        calibrating = self.seen[DISCARDED : DISCARDED + CALIBRATED]
+        if len(calibrating) < CALIBRATED:
+            return 0.0
+        return min(SPIN_CAP, SPIN_FACTOR * max(calibrating) + SPIN_SLACK)
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """One pass: seconds of its kernels, of the host to enqueue it, of the flush and spin before it, and peak bytes."""
+
+    seconds: float
+    host: float
+    cover: float
+    peak: int
+
+
+class CudaTimer:
+    """Times passes of one case; a new case takes a new timer.
+
+    Args:
+        cuda: torch.cuda, or what stands for it in a test.
+        clock: the host's, in seconds.
+        flush: fills a buffer of FLUSH_BYTES, larger than any L2.
+        cycles_per_second: of the counter that a spin waits for, from `cycle_rate`.
+    """
+
+    def __init__(
+        self, cuda: Any, clock: Callable[[], float], flush: Callable[[], object], cycles_per_second: float
+    ) -> None:
+        self.cuda = cuda
+        self.clock = clock
+        self.flush = flush
+        self.cycles_per_second = cycles_per_second
+        self.host: defaultdict[str, HostTimes] = defaultdict(HostTimes)
+
+    def time(self, name: str, call: Callable[[], Any]) -> tuple[PassTime, Any]:
+        """Time one call of the pass `name`; returns its times and what it returned."""
+        before, start, end = (self.cuda.Event(enable_timing=True) for _ in range(3))
+        self.cuda.reset_peak_memory_stats()
+        before.record()
+        self.flush()
+        spin = self.host[name].spin_seconds()
+        if spin > 0:
+            self.cuda._sleep(int(spin * self.cycles_per_second))
+        start.record()
+        begin = self.clock()
+        result = call()
+        host = self.clock() - begin
+        end.record()
+        self.cuda.synchronize()
+        self.host[name].seen.append(host)
+        peak = self.cuda.max_memory_allocated() - FLUSH_BYTES
+        seconds, cover = start.elapsed_time(end) / 1000, before.elapsed_time(start) / 1000
+        return PassTime(seconds, host, cover, peak), result
+
+
+def cycle_rate(cuda: Any) -> float:
+    """Cycles per second of the counter that `torch.cuda._sleep` waits for: the fastest of three, so that no spin is
+    short when the GPU's clock rises later."""
+    rates = []
+    for _ in range(RATE_REPEATS):
+        start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        cuda._sleep(RATE_CYCLES)
+        end.record()
+        cuda.synchronize()
+        rates.append(RATE_CYCLES / (start.elapsed_time(end) / 1000))
+    return float(max(rates))
