@@ -65,6 +65,7 @@ def make_spec(
             site=str(builds[revision].site),
             commit=commits[revision],
             build_key=builds[revision].key,
+            build_seconds=None if builds[revision].reused else builds[revision].seconds,
         )
         for revision, manifest in manifests
         if manifest is not None and revision in builds

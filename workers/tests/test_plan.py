@@ -66,6 +66,17 @@ def test_processes_are_the_bases_or_those_of_the_device():
     assert spec_of(HEAD, BASE.replace("[gate]", "pairs = 3\n[gate]"), "cuda").throughput.processes == 3
 
 
+def test_build_seconds_are_those_of_builds_that_were_made():
+    builds = {
+        "head": Built("head", "h", Path("/h/bin/python"), Path("/h"), False, 41.5, ""),
+        "base": Built("base", "b", Path("/b/bin/python"), Path("/b"), True, 0.1, ""),
+    }
+    parsed = [manifests.parse(text, device="cpu") for text in (HEAD, BASE)]
+    spec = make_spec(*parsed, builds, COMMITS, device="cpu", input_directory=None, seconds=100)
+    found = {(subject.backend, subject.revision): subject.build_seconds for subject in spec.subjects}
+    assert found == {("gproj", "head"): 41.5, ("zerosum", "head"): 41.5, ("gproj", "base"): None}
+
+
 def test_each_revision_brings_its_own_backends():
     assert [
         (subject.backend, subject.revision, subject.entry, subject.commit[0])

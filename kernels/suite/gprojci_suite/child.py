@@ -57,6 +57,7 @@ class Backend:
 
     def start(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Import torch and the backend: a peer by `peer`, or a subject by `entry`, checked to come from `site`."""
+        begin = CLOCK()
         try:
             import torch
         except ImportError as error:
@@ -72,7 +73,8 @@ class Backend:
             self.attention = self.peer.attention
         else:
             self.attention = load_entry(message["entry"], message["site"], message["path"])
-        return {"torch": torch.__version__, "deterministic": takes_deterministic(self.attention)}
+        deterministic = takes_deterministic(self.attention)
+        return {"torch": torch.__version__, "deterministic": deterministic, "seconds": CLOCK() - begin}
 
     def supported(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Refuse with the peer's reason when it cannot compute the case."""

@@ -100,7 +100,9 @@ def run(spec: RunSpec, progress: Progress) -> Report:
         seed=spec.seed,
         repro=repro(spec),
         ruler=environment.ruler(),
-        subjects=tuple(Subject(s.backend, s.revision, s.commit, s.build_key, s.entry) for s in spec.subjects),
+        subjects=tuple(
+            Subject(s.backend, s.revision, s.commit, s.build_key, s.entry, s.build_seconds) for s in spec.subjects
+        ),
         environment=environment.describe(spec.device, watch.samples() if watch else None),
         backends=statuses,
         inputs=tuple(item.describe() for item in inputs),
@@ -306,7 +308,7 @@ def _step_cases(spec: RunSpec) -> dict[str, dict[str, Any]]:
     """What attention computes in the models to train, by name."""
     if "step" not in spec.suites or spec.throughput is None:
         return {}
-    return {f"step {name}": step_model.MODELS[name].attention_case() for name in spec.throughput.step_models}
+    return {f"step {name}": step_model.shape_of(name).attention_case() for name in spec.throughput.step_models}
 
 
 def _steps(

@@ -136,6 +136,7 @@ class Member:
         self.detail: str | None = None
         self.loaded: tuple[Path, bool] | None = None
         self.takes_deterministic = False
+        self.start_seconds: float | None = None
         self.dtype = ""
         self.further: list[Member] = []
 
@@ -231,6 +232,8 @@ class Session:
         try:
             answer = member.process.receive(self.limits.start_seconds)
             member.takes_deterministic = answer.get("deterministic") is True
+            seconds = answer.get("seconds")
+            member.start_seconds = seconds if isinstance(seconds, float) and 0 <= seconds < float("inf") else None
         except BackendFailure as failure:
             # A subject that dies while it is imported was not built right.
             subject = member.launch.role == "subject" and failure.status == "runtime_error"
@@ -308,10 +311,14 @@ class Session:
     def step(
         self, member: Member, model: str, repeat: int = 1, *, skip_attention: bool = False
     ) -> list[TrainingStepTaken] | None:
-        """`repeat` training steps of the model loaded last, or None when the backend failed or its clock disagrees."""
+        """`repeat` training steps of the model loaded last, or None when the backend failed or its clock disagrees.
+
+        A single step may take as long as a call and a start together: the first one of a model compiles.
+        """
         begin = time.perf_counter()
         message = {"do": "step", "repeat": repeat, "skip_attention": skip_attention}
-        answer = self._asked(member, message, f"step {model}")
+        more = self.limits.start_seconds if repeat == 1 else 0.0
+        answer = self._asked(member, message, f"step {model}", more)
         if answer is None:
             return None
         elapsed = time.perf_counter() - begin
@@ -335,9 +342,11 @@ class Session:
         for member in self.members:
             member.stop_further()
 
-    def _asked(self, member: Member, message: Mapping[str, Any], what: str) -> dict[str, Any] | None:
+    def _asked(
+        self, member: Member, message: Mapping[str, Any], what: str, more_seconds: float = 0.0
+    ) -> dict[str, Any] | None:
         try:
-            return self._request(member, message)
+            return self._request(member, message, more_seconds)
         except BackendFailure as failure:
             self._end(member, failure.status, f"{what}: {failure.detail}")
             return None
@@ -345,7 +354,7 @@ class Session:
     def statuses(self) -> tuple[Backend, ...]:
         """How every backend fared, controls left out."""
         return tuple(
-            Backend(m.launch.backend, m.launch.revision, m.launch.role, m.status, m.detail)
+            Backend(m.launch.backend, m.launch.revision, m.launch.role, m.status, m.detail, m.start_seconds)
             for m in self.members
             if not m.launch.control
         )
@@ -374,10 +383,10 @@ class Session:
                 member.fail("wrong_result", f"{case.name}: {name} holds {count} NaN or Inf elements")
         return results
 
-    def _request(self, member: Member, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _request(self, member: Member, message: Mapping[str, Any], more_seconds: float = 0.0) -> dict[str, Any]:
         if member.process is None:
             raise BackendFailure("runtime_error", "has ended")
-        return member.process.request(message, self.limits.call_seconds)
+        return member.process.request(message, self.limits.call_seconds + more_seconds)
 
     def _end(self, member: Member, status: Status, detail: str) -> None:
         member.fail(status, detail)

@@ -1,10 +1,18 @@
 """The models of the step suite: a transformer trained on one fixed batch, its attention the backend's.
 
 Pre-norm blocks of attention and a GELU feed-forward layer four times as wide, learned positions, untied output layer,
-cross-entropy. Weights and AdamW (fused on CUDA) in float32, products in bfloat16 by autocast, no torch.compile, no
-dropout. Runs in the backend's own process; needs torch alone.
+cross-entropy. Weights and AdamW (fused on CUDA) in float32, products in bfloat16 by autocast, no dropout. Runs in the
+backend's own process; needs torch alone.
+
+A name that ends in `.compiled` is the same model with everything but attention and the optimiser under torch.compile.
+One rule for every backend: what comes before attention in a block, what comes after it, and the loss are compiled as
+whole graphs, and the backend is called between them as it is, an opaque function whose insides the compiler never sees,
+even where the backend would let it. On CUDA the compiler is Inductor, which needs a C compiler for Triton's launchers;
+on a CPU it is `aot_eager` (traced, not generated), since a bare machine has no C++ compiler: its times say nothing of
+Inductor's.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +55,9 @@ MODELS = {
 }
 """By name. The two large ones have 422 and 424 million parameters, all but 419 million of them positions."""
 
+COMPILED = ".compiled"
+COMPILERS = {"cpu": "aot_eager", "cuda": "inductor"}
+
 Attention = Callable[..., Tensor]
 """q, k and v shaped (batch, heads, seq, head_dim), views into one projection; keywords causal and softmax_scale."""
 
@@ -69,8 +80,50 @@ class WrongAttention(ValueError):
     """The backend's result is no tensor of q's shape; the message says what it is."""
 
 
+def shape_of(name: str) -> ModelShape:
+    """Sizes of a model by its name, compiled or not."""
+    return MODELS[name.removesuffix(COMPILED)]
+
+
+def before_attention(x: Tensor, norm: Tensor, qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v, views into one projection shaped (batch, heads, seq, head_dim), of x (batch, seq, width)."""
+    batch, sequence, width = x.shape
+    projected = nn.functional.linear(nn.functional.layer_norm(x, (width,), norm), qkv)
+    q, k, v = projected.view(batch, sequence, 3, heads, width // heads).unbind(2)
+    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+
+def after_attention(x: Tensor, o: Tensor, out: Tensor, norm: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """The block's result (batch, seq, width): x with what attention and the feed-forward layer add to it."""
+    x = x + nn.functional.linear(o.transpose(1, 2).reshape(x.shape), out)
+    hidden = nn.functional.gelu(nn.functional.linear(nn.functional.layer_norm(x, x.shape[-1:], norm), up))
+    return x + nn.functional.linear(hidden, down)
+
+
+def loss_of(x: Tensor, norm: Tensor, head: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of targets (batch, seq) under the logits of x (batch, seq, width)."""
+    logits = nn.functional.linear(nn.functional.layer_norm(x, x.shape[-1:], norm), head)
+    return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is computed around attention; functions of tensors alone, so that all blocks share one compiled graph."""
+
+    before: Callable[..., tuple[Tensor, Tensor, Tensor]] = before_attention
+    after: Callable[..., Tensor] = after_attention
+    loss: Callable[..., Tensor] = loss_of
+
+
+@functools.cache
+def compiled_parts(device: str) -> Parts:
+    """They under torch.compile, once per process; a part that is not one whole graph is an error."""
+    compiler = torch.compile(backend=COMPILERS[device], fullgraph=True, dynamic=False)
+    return Parts(compiler(before_attention), compiler(after_attention), compiler(loss_of))
+
+
 class Block(nn.Module):
-    """One layer."""
+    """The weights of one layer."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -82,19 +135,16 @@ class Block(nn.Module):
         self.up = nn.Linear(shape.width, 4 * shape.width, bias=False)
         self.down = nn.Linear(4 * shape.width, shape.width, bias=False)
 
-    def forward(self, x: Tensor, attention: Attention) -> Tensor:
+    def forward(self, x: Tensor, attention: Attention, parts: Parts) -> Tensor:
         """x and the result are (batch, seq, width)."""
-        batch, sequence, width = x.shape
-        qkv = self.qkv(self.attention_norm(x)).view(batch, sequence, 3, self.shape.heads, self.shape.head_dim)
-        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+        q, k, v = parts.before(x, self.attention_norm.weight, self.qkv.weight, self.shape.heads)
         o = attention(q, k, v, causal=True, softmax_scale=self.shape.head_dim**-0.5)
-        x = x + self.out(o.transpose(1, 2).reshape(batch, sequence, width))
-        x = x + self.down(nn.functional.gelu(self.up(self.feed_norm(x))))
-        return x
+        feed = (self.feed_norm.weight, self.up.weight, self.down.weight)
+        return parts.after(x, o, self.out.weight, *feed)
 
 
 class Transformer(nn.Module):
-    """The model; tokens (batch, seq) to logits (batch, seq, vocabulary)."""
+    """The model; tokens and targets (batch, seq) to the loss."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -107,20 +157,19 @@ class Transformer(nn.Module):
             if parameter.ndim == 2:
                 nn.init.normal_(parameter, std=0.02)
 
-    def forward(self, tokens: Tensor, attention: Attention) -> Tensor:
-        """Logits of the next token at each position."""
+    def forward(self, tokens: Tensor, targets: Tensor, attention: Attention, parts: Parts) -> Tensor:
+        """Cross-entropy of the next token, a scalar."""
         x = self.tokens(tokens) + self.positions.weight
         for block in self.blocks:
-            x = block(x, attention)
-        logits: Tensor = self.head(self.norm(x))
-        return logits
+            x = block(x, attention, parts)
+        return parts.loss(x, self.norm.weight, self.head.weight, targets)
 
 
 class TrainingStep:
     """A model, its optimiser and its batch; each call trains one step.
 
     Args:
-        name: of MODELS.
+        name: of MODELS, or one of them with the suffix COMPILED.
         attention: the backend's callable.
         input_dtype: what q, k and v are cast to before the call, as for the peers that name one; None to leave them.
         device: cpu or cuda.
@@ -130,7 +179,8 @@ class TrainingStep:
     def __init__(
         self, name: str, attention: Attention, input_dtype: torch.dtype | None, device: str, seed: int
     ) -> None:
-        shape = MODELS[name]
+        shape = shape_of(name)
+        self.parts = compiled_parts(device) if name.endswith(COMPILED) else Parts()
         self.device = device
         self.attention = attention
         self.input_dtype = input_dtype
@@ -150,8 +200,7 @@ class TrainingStep:
         begin = CLOCK()
         self.optimiser.zero_grad(set_to_none=True)
         with torch.autocast(self.device, torch.bfloat16):
-            logits = self.model(self.tokens, attention)
-            loss = nn.functional.cross_entropy(logits.flatten(0, 1), self.targets.flatten())
+            loss = self.model(self.tokens, self.targets, attention, self.parts)
         torch.autograd.backward(loss)
         self.optimiser.step()
         self._synchronise()

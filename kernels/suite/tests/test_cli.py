@@ -131,7 +131,7 @@ def test_a_failing_backend_is_exit_1_and_its_report_is_written(tmp_path: Path) -
 def test_run_writes_a_report_even_when_the_subject_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text("attention = None")
     subject = {"backend": "mine", "entry": "mine:attention", "python": sys.executable, "site": str(tmp_path)}
-    subject |= {"commit": "c", "build_key": "k"}
+    subject |= {"commit": "c", "build_key": "k", "build_seconds": 12.5}
     spec = {
         "schema_version": 1,
         "device": "cpu",
@@ -154,7 +154,10 @@ def test_run_writes_a_report_even_when_the_subject_fails(tmp_path: Path, capsys:
         ("emulated-fa3", "ruler"): "ok",
     }
     assert report.throughput is None
-    assert report.subjects[0].commit == "c"
+    assert (report.subjects[0].commit, report.subjects[0].build_seconds) == ("c", 12.5)
+    started = {entry.backend: entry.start_seconds for entry in report.backends}
+    assert started["mine"] is None
+    assert 0 < (started["emulated-fa3"] or 0) < report.duration_seconds
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,10 @@ def test_run_writes_a_report_even_when_the_subject_fails(tmp_path: Path, capsys:
         (["--backends", "sdpa-math", "--suites", "throughput", "--processes", "21", "--pairs", "20"], "between 1"),
         (["--backends", "sdpa-math", "--suites", "throughput", "--processes", "5", "--pairs", "4"], "above pairs"),
         (["--backends", "sdpa-math", "--suites", "step"], "needs --step-models"),
-        (["--backends", "sdpa-math", "--suites", "step", "--step-models", "7b"], "known are 450m, 450m-d128, tiny"),
+        (
+            ["--backends", "sdpa-math", "--suites", "step", "--step-models", "7b"],
+            "known are 450m, 450m-d128, tiny, 450m.compiled",
+        ),
         (["--backends", "sdpa-math", "--inputs", ""], "needs --inputs"),
     ],
 )

@@ -43,7 +43,16 @@ REPORT: dict[str, Any] = {
     "seed": 0,
     "repro": "gprojci-suite bench",
     "ruler": {"version": "0.1.0", "revision": "package-0"},
-    "subjects": [{"backend": "gproj", "revision": "head", "commit": "c", "build_key": "k", "entry": "gproj:attention"}],
+    "subjects": [
+        {
+            "backend": "gproj",
+            "revision": "head",
+            "commit": "c",
+            "build_key": "k",
+            "entry": "gproj:attention",
+            "build_seconds": 41.5,
+        }
+    ],
     "environment": {
         "device": "cpu",
         "device_name": "cpu",
@@ -63,9 +72,30 @@ REPORT: dict[str, Any] = {
         "samples": [{"moment": "before", "clocks": {}, "throttle_reasons": ["sw_power_cap"], "foreign_processes": 0}],
     },
     "backends": [
-        {"backend": "gproj", "revision": "head", "role": "subject", "status": "ok", "detail": None},
-        {"backend": "fa3", "revision": "ruler", "role": "peer", "status": "unsupported", "detail": "needs CUDA"},
-        {"backend": "sdpa-math", "revision": "ruler", "role": "anchor", "status": "ok", "detail": None},
+        {
+            "backend": "gproj",
+            "revision": "head",
+            "role": "subject",
+            "status": "ok",
+            "detail": None,
+            "start_seconds": 2.5,
+        },
+        {
+            "backend": "fa3",
+            "revision": "ruler",
+            "role": "peer",
+            "status": "unsupported",
+            "detail": "needs CUDA",
+            "start_seconds": None,
+        },
+        {
+            "backend": "sdpa-math",
+            "revision": "ruler",
+            "role": "anchor",
+            "status": "ok",
+            "detail": None,
+            "start_seconds": 2.5,
+        },
     ],
     "inputs": [
         {
@@ -241,7 +271,7 @@ REPORT: dict[str, Any] = {
 }
 OPTIONAL = {"p50", "p90", "p99", "p100", "norm_ratio", "surface", "symmetry", "determinism", "step"}
 OPTIONAL |= {"samples", "ceilings", "tflops", "ceiling_share", "peak_memory_bytes", "void_pairs", "processes"}
-OPTIONAL |= {"host_seconds", "graph_seconds", "graph_detail", "kernels", "spills"}
+OPTIONAL |= {"host_seconds", "graph_seconds", "graph_detail", "kernels", "spills", "build_seconds", "start_seconds"}
 """Fields that may be left out, and are then null."""
 
 

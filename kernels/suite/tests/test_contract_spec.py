@@ -20,6 +20,7 @@ SPEC: dict[str, Any] = {
             "site": "/env",
             "commit": "c",
             "build_key": "k",
+            "build_seconds": 41.5,
         }
     ],
     "peers": ["emulated-fa3"],
@@ -73,6 +74,7 @@ def test_symmetry_and_determinism_need_an_input_set_or_a_shape(suite: str) -> No
         ({"device": "tpu"}, "$.device"),
         ({"subjects": SPEC["subjects"] * 2}, "$.subjects[1]"),
         ({"subjects": [{**SPEC["subjects"][0], "entry": "gproj"}]}, "$.subjects[0].entry"),
+        ({"subjects": [{**SPEC["subjects"][0], "build_seconds": -1.0}]}, "$.subjects[0].build_seconds"),
         ({"throughput": {**SPEC["throughput"], "pairs": 1}}, "$.throughput.pairs"),
         ({"throughput": {**SPEC["throughput"], "max_pairs": 10}}, "$.throughput.max_pairs"),
         ({"throughput": {**SPEC["throughput"], "confidence": 1}}, "$.throughput.confidence"),

@@ -155,6 +155,41 @@ def test_a_model_learns_its_batch() -> None:
     assert step(skip_attention=True)[0] > 0
 
 
+def test_a_compiled_model_trains_like_the_eager_one_around_an_opaque_attention() -> None:
+    from torch._dynamo.utils import counters
+
+    outside: list[bool] = []
+
+    def attention(q, k, v, *, causal, softmax_scale):  # type: ignore[no-untyped-def]
+        outside.append(not torch.compiler.is_compiling())
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale)
+
+    losses = {}
+    counters.clear()
+    for name in ("tiny", "tiny.compiled"):
+        step = TrainingStep(name, attention, None, "cpu", seed=1)
+        losses[name] = [step()[1] for _ in range(4)]
+        assert step(skip_attention=True)[0] > 0
+    assert losses["tiny.compiled"] == pytest.approx(losses["tiny"], rel=1e-3)
+    assert counters["stats"]["unique_graphs"] == 3, "both layers and all steps share before, after and loss"
+    assert not counters["graph_break"]
+    assert len(outside) == 2 * 4 * MODELS["tiny"].layers
+    assert all(outside)
+
+
+def test_the_first_step_of_a_model_may_take_as_long_as_a_start(tmp_path: Path) -> None:
+    body = "    time.sleep(1.5 if not called else 0); called.append(1); return q * 1.0\n"
+    (tmp_path / "mine.py").write_text(
+        f"import time\ncalled = []\ndef attention(q, k, v, *, causal, softmax_scale):\n{body}"
+    )
+    launch = Launch("mine", "head", "subject", sys.executable, "mine:attention", str(tmp_path), str(tmp_path))
+    with Session([launch], "cpu", LimitsSpec()) as session:
+        (member,) = session.start()
+        assert session.load_step(member, "tiny", 0)
+        session.limits = LimitsSpec(call_seconds=1.0, start_seconds=30.0)
+        assert session.step(member, "tiny") is not None, member.detail
+
+
 def test_without_attention_nothing_is_computed() -> None:
     q, k, v, o, do = (torch.randn(1, 2, 3, 4, requires_grad=index < 3) for index in range(5))
     out = NoAttention.apply(q, k, v, o)

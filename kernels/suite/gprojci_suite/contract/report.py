@@ -38,6 +38,8 @@ class Subject:
     """Key of the build in the worker's cache."""
     entry: str
     """`module:callable` that was imported."""
+    build_seconds: float | None = None
+    """How long its build took, in seconds; null for a local bench and where a kept build was used."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class Backend:
     """`ok`, or the kind of its first failure."""
     detail: str | None
     """Reason and log tail of the failure; null exactly when the status is `ok`."""
+    start_seconds: float | None = None
+    """Seconds its process took to import torch and the backend beside all others, by its clock; null if it did not."""
 
     def check(self, path: str) -> None:
         """Raise ContractError where status, detail, role and revision do not go together."""

@@ -26,12 +26,16 @@ class SubjectSpec:
     """Commit it was built from."""
     build_key: str
     """Key of the build in the worker's cache."""
+    build_seconds: float | None = None
+    """How long the build took, in seconds; null for a local bench and where a kept build is used."""
 
     def check(self, path: str) -> None:
         """Raise ContractError unless `entry` has the form `module:callable`."""
         module, colon, name = self.entry.partition(":")
         if not (colon and module and name):
             raise ContractError(f"{path}.entry", f"{self.entry!r} is not of the form module:callable")
+        if self.build_seconds is not None and not 0 <= self.build_seconds < float("inf"):
+            raise ContractError(f"{path}.build_seconds", "must be a finite number, zero or above")
 
 
 @dataclass(frozen=True)
