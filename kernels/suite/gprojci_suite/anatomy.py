@@ -57,6 +57,7 @@ def measure(
                 if place in places:
                     places[place] = with_graphs(session, member, case, places[place], progress)
                     kernels += kernels_of(session, member, case, progress)
+                    session.release(member)  # All of them share one GPU, and some keep gigabytes.
     return [item for items in places.values() for item in items], kernels
 
 

@@ -20,7 +20,8 @@ from typing import Any
 
 CLOCK = time.perf_counter  # Taken before any measured code is imported, which could replace it.
 DETAIL_LIMIT = 4000
-COMMANDS = ("start", "supported", "load", "compute", "time", "graph", "kernels", "load_step", "step", "release")
+REST_BYTES = 2**31
+COMMANDS = ("start", "supported", "load", "compute", "time", "rest", "graph", "kernels", "load_step", "step", "release")
 
 
 class Refused(Exception):
@@ -116,6 +117,18 @@ class Backend:
         timed = self._time_cuda if self.device == "cuda" else self._time_cpu
         steps = [timed() for _ in range(message["repeat"])]
         return {name: [step[name] for step in steps] for name in steps[0]}
+
+    def rest(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Give back what the allocator keeps for the next call when that is more than REST_BYTES; says whether it did.
+
+        Many processes share one GPU, and each would keep the most that it ever used.
+        """
+        import torch
+
+        rested = self.device == "cuda" and torch.cuda.memory_reserved() > REST_BYTES
+        if rested:
+            torch.cuda.empty_cache()
+        return {"rested": rested}
 
     def graph(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Seconds of the loaded case's passes replayed as CUDA graphs, and why one could not be captured."""

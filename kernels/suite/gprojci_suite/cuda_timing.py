@@ -21,7 +21,7 @@ SPIN_SLACK = 50e-6
 SPIN_CAP = 0.010
 """Longest spin in seconds; a host that takes more than two thirds of it is partly in the time, as without a spin."""
 RATE_CYCLES = 2_000_000
-RATE_REPEATS = 3
+RATE_REPEATS = 50
 
 
 @dataclass
@@ -89,8 +89,11 @@ class CudaTimer:
 
 
 def cycle_rate(cuda: Any) -> float:
-    """Cycles per second of the counter that `torch.cuda._sleep` waits for: the fastest of three, so that no spin is
-    short when the GPU's clock rises later."""
+    """Cycles per second of the counter that `torch.cuda._sleep` waits for.
+
+    The fastest of 50 spins of about a millisecond: an idle GPU takes a while to raise its clock, and a spin must not be
+    short when the clock rises later.
+    """
     rates = []
     for _ in range(RATE_REPEATS):
         start, end = (cuda.Event(enable_timing=True) for _ in range(2))

@@ -139,6 +139,7 @@ class Member:
         self.start_seconds: float | None = None
         self.dtype = ""
         self.further: list[Member] = []
+        self.rested = False
 
     @property
     def ok(self) -> bool:
@@ -283,6 +284,8 @@ class Session:
         worker = member.all[process % len(member.all)]
         try:
             self._load(worker, case)
+            if worker.rested:  # What it gave back must not be allocated within the time that counts.
+                self._request(worker, {"do": "time", "repeat": 1})
             begin = time.perf_counter()
             answer = self._request(worker, {"do": "time", "repeat": repeat})
             elapsed = time.perf_counter() - begin
@@ -291,6 +294,8 @@ class Session:
             claimed = sum(step.forward_backward + min(step.cover, COVER_LIMIT) for step in steps)
             if claimed > elapsed or (repeat > 1 and elapsed > CLOCK_FACTOR * claimed + CLOCK_SLACK):
                 raise BackendFailure("wrong_result", f"its clock says {claimed:.4g} s, the ruler's {elapsed:.4g} s")
+            if member.further:
+                worker.rested = self._request(worker, {"do": "rest"}).get("rested") is True
         except BackendFailure as failure:
             self._end(member, failure.status, f"{case.name}: {failure.detail}")
             return None

@@ -275,6 +275,29 @@ def test_several_processes_of_one_backend(tmp_path: Path) -> None:
     assert not any(_running(int(pid)) for pid in called)
 
 
+def test_a_process_that_gave_its_memory_back_is_warmed_up_before_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = Launch("fp32", "ruler", "peer", sys.executable, processes=2)
+    asked: list[tuple[str, str]] = []
+    answers = {"forward": [0.1], "backward": [0.1], "cover": [0.0]}
+    answers |= {name: [None] for name in ("forward_peak", "backward_peak", "forward_host", "backward_host")}
+    with Session([launch], "cuda", LimitsSpec()) as session:
+        (member,) = session.members
+
+        def request(worker: Member, message: dict[str, object]) -> dict[str, object]:
+            asked.append(("first" if worker is member else "second", str(message["do"])))
+            time.sleep(0.001)
+            return {"rested": worker is not member} if message["do"] == "rest" else answers
+
+        monkeypatch.setattr(session, "_load", lambda *_: None)
+        monkeypatch.setattr(session, "_request", request)
+        monkeypatch.setattr("gprojci_suite.session._steps", lambda *_: [])
+        for process in (0, 1, 0, 1):
+            assert session.time(member, case(), process=process) == [], member.detail
+    calls = [name for name, what in asked if what == "time"]
+    assert calls == ["first", "second", "first", "second", "second"]
+    assert [name for name, what in asked if what == "rest"] == ["first", "second"] * 2
+
+
 def test_a_further_process_that_dies_fails_its_backend(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         f"import os, torch\nlock = os.open({str(tmp_path)!r} + '/first', os.O_CREAT | os.O_RDWR)\n"
