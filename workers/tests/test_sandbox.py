@@ -56,6 +56,29 @@ def test_limits_hold(run, code, limits, outcome):
     assert time.monotonic() - began < 30
 
 
+FORKS = """
+import os, time
+shared = bytearray(b"x" * 150_000_000)
+children = []
+for _ in range(4):
+    child = os.fork()
+    if child == 0:
+        sum(shared[::4096])
+        own = bytearray(b"y" * {own})
+        time.sleep(4)
+        os._exit(0)
+    children.append(child)
+for child in children:
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize(("own", "outcome"), [(1, "exited"), (120_000_000, "out_of_memory")])
+def test_what_processes_share_counts_once(run, own, outcome):
+    """Five processes of 150 MB stay below 450 MB where it is the same 150 MB in all of them."""
+    assert run(FORKS.format(own=own), Limits(60, 450_000_000, 10**6))[0].outcome == outcome
+
+
 def test_it_stops_when_it_is_to(run):
     assert run("import time; time.sleep(60)", should_stop=lambda: True)[0].outcome == "stopped"
 
