@@ -37,8 +37,8 @@ class Compared:
 
     @property
     def processes(self) -> int:
-        """Processes that the pairs are spread over: pair i is measured by process i mod this number of both."""
-        return self.member.launch.processes
+        """Processes that have measured pairs: pair i was measured by process i mod this number of both."""
+        return min(self.member.launch.processes, max(1, len(self.pairs)))
 
     def ratios(self, which: Pass) -> list[float]:
         """Ratio of each pair in one pass."""

@@ -166,6 +166,14 @@ def test_void_pairs_are_repeated_in_the_same_processes() -> None:
     assert [ratio == 2.0 for ratio in comparisons[0].ratios] == [index % 4 == 1 for index in range(30)]
 
 
+def test_too_few_rounds_for_all_processes_are_still_a_report() -> None:
+    session, settings = of_processes(1)
+    _, comparisons = measure(session, CASE, settings, 0, lambda line: None, Throttled(4, 1000))  # type: ignore[arg-type]
+    assert {(c.pairs, c.processes) for c in comparisons} == {(2, 2)}, "the first look of the watch is before any round"
+    for compared in comparisons:
+        compared.check("$")
+
+
 def test_every_process_is_warmed_up_before_any_is_timed() -> None:
     session, settings = of_processes()
     run(session, settings)

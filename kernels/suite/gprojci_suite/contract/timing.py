@@ -22,7 +22,7 @@ class Measurement:
     pass_: Pass
     """`forward`, `backward` or `forward_backward`."""
     seconds: tuple[float, ...]
-    """Times of single calls, in seconds."""
+    """Times of single calls, in seconds: on CUDA of the kernels, on a CPU launch and all."""
     median_seconds: float
     """Median of those times, in seconds."""
     tflops: float | None = None
