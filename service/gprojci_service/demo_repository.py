@@ -16,7 +16,7 @@ REPOSITORY_ID = 1
 TILES = "kernels/gproj/gproj/tiles.py"
 PROJECTED = "kernels/gproj/gproj/projected.py"
 ROWS, FEWER_ROWS = "\nROWS = 256\n", "\nROWS = 128\n"
-PROJECTION = "                dq_rows = project_to_zero_row_sum(dq_rows, ds, p, k_seen)\n"
+PROJECTION = "        dq_rows = project_to_zero_row_sum(dq_rows, ds, p, k_seen)\n"
 AUTHORS = {"ada": "Ada Beispiel", "ben": "Ben Exempel"}
 
 
@@ -64,9 +64,7 @@ class DemoRepository:
 
     def restore_projection(self) -> None:
         """The pull request's second commit mends it."""
-        self._edit(
-            PROJECTED, "                dq_rows = ds @ k_seen\n", "                dq_rows = ds @ k_seen\n" + PROJECTION
-        )
+        self._edit(PROJECTED, "        dq_rows = ds @ k_seen\n", "        dq_rows = ds @ k_seen\n" + PROJECTION)
         self._commit("ben", "Restore the projection\n\nWithout it a common offset of the keys leaks into dQ.")
 
     def sha(self, revision: str) -> str:
