@@ -72,7 +72,7 @@ def measured(kernel: str, method: str, head_dim: int, candidate: Tiling, millise
         DQ: lambda: launch.backward_dq(grad, q, k, v, saved, problem),
         DKDV: lambda: launch.backward_dkdv(grad, q, k, v, saved, d, problem),
     }
-    with mock.patch.object(launch, "tiling", lambda *_: candidate):
+    with mock.patch.object(launch, "tiling", return_value=candidate):
         try:
             passes[kernel]()
             torch.cuda.synchronize()

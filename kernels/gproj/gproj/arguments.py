@@ -77,6 +77,6 @@ def checked_scale(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, 
     if q.shape[-1] == 0 or k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise UnsupportedInput(f"{q.shape[1]} query heads of {q.shape[-1]} cannot share {k.shape[1]} key/value heads")
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
-    if not (math.isfinite(scale) and scale > 0):
+    if not 0 < scale < math.inf:
         raise UnsupportedInput(f"softmax_scale must be finite and above zero, got {softmax_scale}")
     return scale

@@ -6,7 +6,8 @@ A backend is a module with three functions:
     forward(q, k, v, problem) -> Saved
     backward(grad, q, k, v, saved, problem) -> Gradients
 
-What `Saved` and `Gradients` hold is the same for all (`problem.py`); a backward gets what its own forward saved.
+What `Saved` and `Gradients` hold is the same for all (`problem.py`), and so are its strides, which torch.compile was
+told before: those of torch.empty_like of q, k or v. A backward gets what its own forward saved.
 """
 
 import importlib

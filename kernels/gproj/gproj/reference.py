@@ -18,13 +18,14 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
     """O and what the backward needs."""
     with torch.autocast(q.device.type, enabled=False):
         if problem.cu_seqlens_q is None:
-            return _forward(q, k, v, problem)
+            o, lse, residual, strongest = _forward(q, k, v, problem)
+            residual = _laid_out(residual, q) if problem.method == ZEROSUM else residual
+            return Saved(_laid_out(o, q), lse, residual, strongest)
         rows = (q.shape[1], q.shape[0])
-        kept = q.shape if problem.method == ZEROSUM else (0,)
         saved = Saved(
             torch.zeros_like(q),
             q.new_zeros(rows, dtype=torch.float32),
-            q.new_zeros(kept),
+            torch.zeros_like(q) if problem.method == ZEROSUM else q.new_zeros(0),
             q.new_zeros(rows if problem.method == ZEROSUM else 0, dtype=torch.int32),
         )
         for queries, keys in _sequences(problem):
@@ -41,7 +42,8 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
     """dq, dk and dv."""
     with torch.autocast(q.device.type, enabled=False):
         if problem.cu_seqlens_q is None:
-            return _backward(grad, q, k, v, saved, problem)
+            dq, dk, dv = _backward(grad, q, k, v, saved, problem)
+            return Gradients(_laid_out(dq, q), _laid_out(dk, k), _laid_out(dv, v))
         gradients = Gradients(torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v))
         zero_sum = problem.method == ZEROSUM
         for queries, keys in _sequences(problem):
@@ -72,6 +74,12 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, probl
         return Gradients(*zerosum.backward(grad, q, k, v, *saved, problem.causal, problem.scale))
     method = projected if problem.method == GPROJ else unfused
     return Gradients(*method.backward(grad, q, k, v, saved.o, saved.lse, problem.causal, problem.scale))
+
+
+def _laid_out(x: Tensor, like: Tensor) -> Tensor:
+    """`x` with the strides of torch.empty_like."""
+    result = torch.empty_like(like)
+    return x if result.stride() == x.stride() else result.copy_(x)
 
 
 def _sequences(problem: Problem) -> Iterator[tuple[slice, slice]]:

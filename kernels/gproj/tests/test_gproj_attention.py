@@ -10,41 +10,10 @@ from torch import Tensor
 
 from gproj import UnsupportedInput, attention, zerosum_attention
 from gproj import projected as projected_module
+from gproj_oracle import computed, draw, drifted, error, exact
 
 Attention = Callable[..., Tensor]
 BOTH = pytest.mark.parametrize("function", [attention, zerosum_attention])
-
-
-def draw(
-    batch: int, heads: int, kv_heads: int, seq_q: int, seq_k: int, head_dim: int, dtype: torch.dtype = torch.bfloat16
-) -> tuple[list[Tensor], Tensor]:
-    """Leaves q, k, v and the gradient of o."""
-    generator = torch.Generator().manual_seed(seq_q * 1000 + seq_k)
-    sizes = ((heads, seq_q), (kv_heads, seq_k), (kv_heads, seq_k))
-    leaves = [torch.randn(batch, n, seq, head_dim, generator=generator).to(dtype).requires_grad_() for n, seq in sizes]
-    return leaves, torch.randn(batch, heads, seq_q, head_dim, generator=generator).to(dtype)
-
-
-def exact(leaves: list[Tensor], grad: Tensor, causal: bool, scale: float) -> list[Tensor]:
-    """o, dq, dk, dv by torch's autograd in float64."""
-    q, k, v = (x.detach().double().requires_grad_() for x in leaves)
-    group = q.shape[1] // k.shape[1]
-    scores = q @ k.repeat_interleave(group, 1).mT * scale
-    hidden = torch.zeros(q.shape[2], k.shape[2], dtype=torch.bool)
-    if causal:
-        hidden = torch.ones_like(hidden).triu(k.shape[2] - q.shape[2] + 1)
-    p = scores.masked_fill(hidden, -1e30).softmax(-1).masked_fill(hidden, 0.0)
-    o = p @ v.repeat_interleave(group, 1)
-    return [o.detach(), *torch.autograd.grad(o, (q, k, v), grad.double())]
-
-
-def computed(function: Attention, leaves: list[Tensor], grad: Tensor, **settings: object) -> list[Tensor]:
-    o = function(*leaves, **settings)
-    return [o.detach(), *torch.autograd.grad(o, leaves, grad)]
-
-
-def error(got: Tensor, wanted: Tensor) -> float:
-    return float((got.double() - wanted).norm() / wanted.norm().clamp_min(1e-30))
 
 
 @BOTH
@@ -100,16 +69,6 @@ def test_empty_and_single(function: Attention, causal: bool, sizes: tuple[int, .
         assert torch.equal(dv, grad)
     else:
         assert not any(bool(x.any()) for x in (o, dq, dk, dv))
-
-
-def drifted(ratio: float) -> tuple[list[Tensor], Tensor]:
-    """Keys with a common offset `ratio` times their spread, and logits of deviation 16."""
-    generator = torch.Generator().manual_seed(1)
-    shape = (1, 2, 512, 64)
-    offset = ratio * torch.randn(1, 2, 1, 64, generator=generator)
-    k = torch.randn(shape, generator=generator) + offset
-    q, v, grad = 16 * torch.randn(shape, generator=generator), *torch.randn(2, *shape, generator=generator)
-    return [x.bfloat16().requires_grad_() for x in (q, k, v)], grad.bfloat16()
 
 
 def test_drifted_keys() -> None:

@@ -9,6 +9,7 @@ import triton.language as tl
 from triton import knobs
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
+ONES = tl.constexpr(16)  # columns of ones: the least that one instruction of every generation takes
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -25,6 +26,28 @@ def rounded(x, dtype: tl.constexpr):
     else:
         result = x.to(dtype)
     return result
+
+
+@triton.jit
+def no_sums(ROWS: tl.constexpr):
+    """Row sums before anything is added."""
+    return tl.zeros([ROWS, ONES], tl.float32)
+
+
+@triton.jit
+def add_row_sums(sums, x, dtype: tl.constexpr):
+    """Add the row sums of `x`, as `rounded` made it, on the tensor cores: exact products with ones, summed in float32.
+
+    Widening and adding every element costs the other pipes more than a few columns cost these.
+    """
+    ones = tl.full([x.shape[1], ONES], 1.0, tl.float32 if INTERPRETED else dtype)
+    return tl.dot(x, ones, sums)
+
+
+@triton.jit
+def row_sums(sums):
+    """One sum per row, of the equal columns."""
+    return tl.sum(sums, 1) * (1.0 / ONES)
 
 
 @triton.jit

@@ -47,11 +47,8 @@ def _visit_queries(
             d_rows = tl.load(d + rows)
         scores = tl.dot(k, tl.trans(q_tile))
         p = tl.exp2(scores * exponent_scale - lse2[None, :])
-        if MASKED:
-            visible = rows[None, :] < seq_q
-            if CAUSAL:
-                visible = visible & (keys[:, None] <= rows[None, :] + shift)
-            p = tl.where(visible, p, 0.0)
+        if MASKED and CAUSAL:  # rows beyond the last are loaded as zeros and add nothing
+            p = tl.where(keys[:, None] <= rows[None, :] + shift, p, 0.0)
         do_tile = load_tile(do_base, do_offsets, rows, seq_q, columns, HEAD_DIM, BLOCK_D, MASKED)
         dv = tl.dot(rounded(p, dtype), do_tile, dv)
         dp = tl.dot(v, tl.trans(do_tile))

@@ -3,7 +3,19 @@
 import triton
 import triton.language as tl
 
-from gproj.triton.arithmetic import LOG2E, bound, head_base, load_tile, rounded, sequence, store_tile, tile_offsets
+from gproj.triton.arithmetic import (
+    LOG2E,
+    add_row_sums,
+    bound,
+    head_base,
+    load_tile,
+    no_sums,
+    rounded,
+    row_sums,
+    sequence,
+    store_tile,
+    tile_offsets,
+)
 
 
 @triton.jit
@@ -59,18 +71,19 @@ def _visit_keys(
         scores = tl.dot(q, tl.trans(k_tile))
         p = tl.exp2(scores * exponent_scale - lse2[:, None])
         if MASKED:
-            visible = keys[None, :] < seq_k
-            if CAUSAL:
-                visible = visible & (keys[None, :] <= rows[:, None] + shift)
+            if CAUSAL:  # which hides all keys beyond the last from every row but those that are not stored
+                visible = keys[None, :] <= rows[:, None] + shift
+            else:
+                visible = keys[None, :] < seq_k
             p = tl.where(visible, p, 0.0)
         dp = tl.dot(do, tl.trans(v_tile))
         ds = rounded(p * (dp - d[:, None]), dtype)
         dq = tl.dot(ds, k_tile, dq)
         if GPROJ or ZEROSUM:
-            row_sum += tl.sum(ds.to(tl.float32), 1)
+            row_sum = add_row_sums(row_sum, ds, dtype)
         if GPROJ:
             p_rounded = rounded(p, dtype)
-            p_sum += tl.sum(p_rounded.to(tl.float32), 1)
+            p_sum = add_row_sums(p_sum, p_rounded, dtype)
             pk = tl.dot(p_rounded, k_tile, pk)
     return dq, row_sum, pk, p_sum
 
@@ -157,8 +170,8 @@ def backward_dq_kernel(
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     # Only the projection needs P·K; a method without it carries one column.
     pk = tl.zeros([BLOCK_M, BLOCK_D if GPROJ else 1], tl.float32)
-    row_sum = tl.zeros([BLOCK_M], tl.float32)
-    p_sum = tl.zeros([BLOCK_M], tl.float32)
+    row_sum = no_sums(BLOCK_M)
+    p_sum = no_sums(BLOCK_M)
     if CAUSAL:
         end = tl.maximum(tl.minimum(seq_k, first_row + BLOCK_M + shift), 0)
         full = tl.maximum(tl.minimum(seq_k, first_row + 1 + shift), 0) // BLOCK_N * BLOCK_N
@@ -177,7 +190,7 @@ def backward_dq_kernel(
     )  # fmt: skip
 
     if GPROJ:
-        acc = project_to_zero_row_sum(acc, row_sum, pk, p_sum)
+        acc = project_to_zero_row_sum(acc, row_sums(row_sum), pk, row_sums(p_sum))
     if ZEROSUM:
         strongest = tl.load(strongest_key + statistics + rows, mask=inside, other=0).to(tl.int64)
         anchor = tl.load(
@@ -185,7 +198,7 @@ def backward_dq_kernel(
             mask=(strongest[:, None] < seq_k) & (columns[None, :] < HEAD_DIM),
             other=0.0,
         )
-        acc = subtract_anchor(acc, row_sum, anchor)
+        acc = subtract_anchor(acc, row_sums(row_sum), anchor)
     dq = head_base(dq, stride_dq, batch, head, start_q + first_row)
     dq_offsets = tile_offsets(tile_rows, stride_dq[2], columns, stride_dq[3], WIDE)
     store_tile(dq, dq_offsets, acc * scale, rows, seq_q, columns, HEAD_DIM)

@@ -4,10 +4,13 @@ import triton
 import triton.language as tl
 
 from gproj.triton.arithmetic import (
+    add_row_sums,
     bound,
     head_base,
     load_tile,
+    no_sums,
     rounded,
+    row_sums,
     sequence,
     store_tile,
     tile_offsets,
@@ -50,11 +53,24 @@ def _visit_keys(
         k_tile = load_tile(k_base, k_offsets, keys, seq_k, columns, HEAD_DIM, BLOCK_D, MASKED)
         scores = tl.dot(q, tl.trans(k_tile))
         if MASKED:
-            visible = keys[None, :] < seq_k
-            if CAUSAL:
-                visible = visible & (keys[None, :] <= rows[:, None] + shift)
+            if CAUSAL:  # which hides all keys beyond the last from every row but those that are not stored
+                visible = keys[None, :] <= rows[:, None] + shift
+            else:
+                visible = keys[None, :] < seq_k
             scores = tl.where(visible, scores, float("-inf"))
-        new_top = tl.maximum(top, tl.max(scores, 1))
+        if ZEROSUM:
+            # The low bits of a score carry its key's place, so the maximum says whose it is. What is subtracted is then
+            # the maximum only to 2^-17 of itself; the sum of the rounded P makes up for that.
+            places = (scores.to(tl.int32, bitcast=True) & -BLOCK_N) | tl.arange(0, BLOCK_N)[None, :]
+            ranked = places.to(tl.float32, bitcast=True)
+            if MASKED:
+                ranked = tl.where(visible, ranked, float("-inf"))
+            tile_top = tl.max(ranked, 1)
+            winner = first + (tile_top.to(tl.int32, bitcast=True) & (BLOCK_N - 1))
+            strongest = tl.where(tile_top > top, winner, strongest)
+        else:
+            tile_top = tl.max(scores, 1)
+        new_top = tl.maximum(top, tile_top)
         if MASKED:
             reached = tl.where(new_top == float("-inf"), 0.0, new_top) * exponent_scale
         else:
@@ -65,12 +81,7 @@ def _visit_keys(
         total = total * decay + tl.sum(p, 1)
         p_rounded = rounded(p, dtype)
         if ZEROSUM:
-            total_rounded = total_rounded * decay + tl.sum(p_rounded.to(tl.float32), 1)
-            # p is not negative, so its bits are ordered as it is; the winner's are those of 1.0, and its low bits can
-            # carry its place. One integer maximum instead of an argmax of pairs.
-            place = (p.to(tl.int32, bitcast=True) & -BLOCK_N) | tl.arange(0, BLOCK_N)[None, :]
-            winner = first + (tl.max(place, 1) & (BLOCK_N - 1))
-            strongest = tl.where(new_top > top, winner, strongest)
+            total_rounded = add_row_sums(total_rounded * decay[:, None], p_rounded, dtype)
         v_tile = load_tile(v_base, v_offsets, keys, seq_k, columns, HEAD_DIM, BLOCK_D, MASKED)
         acc = tl.dot(p_rounded, v_tile, acc * decay[:, None])
         top = new_top
@@ -137,7 +148,7 @@ def forward_kernel(
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     top = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    total_rounded = tl.zeros([BLOCK_M], tl.float32)
+    total_rounded = no_sums(BLOCK_M)
     strongest = tl.zeros([BLOCK_M], tl.int32)
     if CAUSAL:
         end = tl.maximum(tl.minimum(seq_k, first_row + BLOCK_M + shift), 0)
@@ -157,7 +168,7 @@ def forward_kernel(
     )  # fmt: skip
 
     seen = total != 0.0
-    divisor = tl.where(seen, total_rounded if ZEROSUM else total, 1.0)
+    divisor = tl.where(seen, row_sums(total_rounded) if ZEROSUM else total, 1.0)
     acc = acc / divisor[:, None]
     o = head_base(o, stride_o, batch, head, start_q + first_row)
     o_offsets = tile_offsets(tile_rows, stride_o[2], columns, stride_o[3], WIDE)

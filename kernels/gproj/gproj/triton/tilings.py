@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from gproj.problem import ZEROSUM
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -28,13 +30,13 @@ FORWARD, DQ, DKDV = "forward", "dq", "dkdv"
 LARGE, MIDDLE, SMALL = "large", "middle", "small"
 
 _TABLE: dict[tuple[str, str, int], Tiling] = {
-    (LARGE, FORWARD, 64): Tiling(128, 64, 4, 3),
-    (LARGE, FORWARD, 128): Tiling(128, 64, 8, 3),
+    (LARGE, FORWARD, 64): Tiling(64, 64, 4, 3),
+    (LARGE, FORWARD, 128): Tiling(128, 128, 8, 3),
     (LARGE, FORWARD, 256): Tiling(128, 64, 8, 2),
-    (LARGE, DQ, 64): Tiling(128, 64, 8, 3),
-    (LARGE, DQ, 128): Tiling(128, 64, 8, 2),
+    (LARGE, DQ, 64): Tiling(64, 64, 4, 3),
+    (LARGE, DQ, 128): Tiling(64, 64, 4, 2),
     (LARGE, DQ, 256): Tiling(64, 32, 8, 2),
-    (LARGE, DKDV, 64): Tiling(64, 128, 8, 3),
+    (LARGE, DKDV, 64): Tiling(64, 64, 4, 2),
     (LARGE, DKDV, 128): Tiling(64, 128, 8, 2),
     (LARGE, DKDV, 256): Tiling(32, 64, 8, 2),
     (MIDDLE, FORWARD, 64): Tiling(128, 64, 4, 3),
@@ -57,7 +59,7 @@ _TABLE: dict[tuple[str, str, int], Tiling] = {
     (SMALL, DKDV, 256): Tiling(16, 32, 4, 1),
 }
 # What one method needs otherwise than the others.
-_OF_METHOD: dict[tuple[str, str, int, str], Tiling] = {}
+_OF_METHOD: dict[tuple[str, str, int, str], Tiling] = {(LARGE, FORWARD, 128, ZEROSUM): Tiling(64, 64, 4, 3)}
 _INTERPRETED = Tiling(16, 32, 4, 1)
 
 
