@@ -23,13 +23,13 @@ from triton.runtime.errors import OutOfResources
 from triton.testing import do_bench
 
 from gproj import attention
-from gproj.problem import GPROJ, METHODS, UNFUSED, ZEROSUM, Problem
+from gproj.problem import GPROJ, GPROJ_DK, METHODS, UNFUSED, ZEROSUM, Problem
 from gproj.triton import launch
 from gproj.triton.tilings import DKDV, DQ, FORWARD, Tiling
 
 SHAPES = ((4, 16, 4096, 128), (4, 16, 4096, 64), (8, 16, 2048, 64))
 # Methods that share a kernel are timed once.
-VARIANTS = ((FORWARD, UNFUSED), (FORWARD, ZEROSUM), (DQ, GPROJ), (DQ, ZEROSUM), (DKDV, GPROJ))
+VARIANTS = ((FORWARD, UNFUSED), (FORWARD, ZEROSUM), (DQ, GPROJ), (DQ, GPROJ_DK), (DQ, ZEROSUM), (DKDV, GPROJ))
 CANDIDATES = {
     FORWARD: [
         *(Tiling(128, 64, warps, stages) for warps, stages in ((4, 2), (4, 3), (8, 2), (8, 3), (8, 4))),

@@ -28,8 +28,8 @@ def attention(
         v: shaped like k.
         causal: mask aligned to the bottom right, so the last query sees every key.
         softmax_scale: factor of the logits; head_dim ** -0.5 when None.
-        method: "gproj", the published projection, repairs dQ; "zerosum" repairs dQ and dK; "unfused" is the known
-            repair of the exponent alone.
+        method: "gproj", the published projection, repairs dQ; "gproj-dk" and "zerosum" repair dQ and dK; "unfused" is
+            the known repair of the exponent alone.
         backend: "auto" or a name that `explain` lists; a named backend never falls back to another.
         deterministic: dQ, dK and dV must have the same bits on every run.
 

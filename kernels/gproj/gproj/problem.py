@@ -6,8 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-GPROJ, ZEROSUM, UNFUSED = "gproj", "zerosum", "unfused"
-METHODS = (GPROJ, ZEROSUM, UNFUSED)
+GPROJ, GPROJ_DK, ZEROSUM, UNFUSED = "gproj", "gproj-dk", "zerosum", "unfused"
+METHODS = (GPROJ, GPROJ_DK, ZEROSUM, UNFUSED)
+PROJECTING = (GPROJ, GPROJ_DK)
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Problem:
     """Settings of one call.
 
     Attributes:
-        method: "gproj", "zerosum" or "unfused".
+        method: one of METHODS.
         causal: mask aligned to the bottom right of each sequence.
         scale: factor of the logits.
         deterministic: the same bits on every run are asked for.
@@ -68,7 +69,7 @@ class Case:
     Attributes:
         device: where the tensors are.
         dtype: torch.bfloat16 or torch.float16.
-        method: "gproj", "zerosum" or "unfused".
+        method: one of METHODS.
         causal: whether the mask is causal.
         deterministic: whether the same bits on every run are asked for.
         varlen: whether sequences are packed.

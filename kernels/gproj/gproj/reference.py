@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gproj import projected, unfused, zerosum
-from gproj.problem import GPROJ, ZEROSUM, Case, Gradients, Problem, Saved
+from gproj.problem import GPROJ_DK, UNFUSED, ZEROSUM, Case, Gradients, Problem, Saved
 
 
 def supported(case: Case) -> str | None:
@@ -72,8 +72,10 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
 def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, problem: Problem) -> Gradients:
     if problem.method == ZEROSUM:
         return Gradients(*zerosum.backward(grad, q, k, v, *saved, problem.causal, problem.scale))
-    method = projected if problem.method == GPROJ else unfused
-    return Gradients(*method.backward(grad, q, k, v, saved.o, saved.lse, problem.causal, problem.scale))
+    settings = (grad, q, k, v, saved.o, saved.lse, problem.causal, problem.scale)
+    if problem.method == UNFUSED:
+        return Gradients(*unfused.backward(*settings))
+    return Gradients(*projected.backward(*settings, repair_dk=problem.method == GPROJ_DK))
 
 
 def _laid_out(x: Tensor, like: Tensor) -> Tensor:

@@ -82,6 +82,12 @@ def test_drifted_keys() -> None:
     assert projected[3] < 0.003
     assert 0.004 < projected[2] < 0.01  # the published method leaves dk as it found it
     assert max(zerosum) < 0.003
+    both = [
+        error(*pair)
+        for pair in zip(computed(attention, leaves, grad, causal=True, method="gproj-dk"), wanted, strict=True)
+    ]
+    assert torch.equal(torch.tensor(both[:2]), torch.tensor(projected[:2]))
+    assert both[2] < 0.0025
 
 
 def test_without_the_projection_dq_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

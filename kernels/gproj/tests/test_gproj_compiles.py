@@ -24,8 +24,8 @@ def test_compiles(capability: str, head_dims: list[str], tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr[-4000:]
     compiled = [json.loads(line) for line in done.stdout.splitlines()]
-    # Two forwards, three of dQ, one of dK and dV, for each head size; three packed.
-    assert len(compiled) == 6 * len(head_dims) + 3
+    # Two forwards, four of dQ, one of dK and dV, for each head size; three packed.
+    assert len(compiled) == 7 * len(head_dims) + 3
     for kernel in compiled:
         assert kernel["shared"] <= SHARED_KIB[capability] * 1024, kernel
         assert kernel["contracted"] == 0, kernel

@@ -9,7 +9,7 @@ from gproj_oracle import computed, draw, drifted, error, exact
 
 pytest.importorskip("triton")
 
-METHODS = ("gproj", "zerosum", "unfused")
+METHODS = ("gproj", "gproj-dk", "zerosum", "unfused")
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 LIMIT = {torch.bfloat16: 0.004, torch.float16: 0.0006}
 
@@ -64,17 +64,17 @@ def test_full_size(sizes, causal, dtype, method, device) -> None:  # type: ignor
         assert error(result, reference) < LIMIT[dtype]
 
 
-@pytest.mark.parametrize("method", ["gproj", "zerosum"])
+@pytest.mark.parametrize("method", ["gproj", "gproj-dk", "zerosum"])
 def test_drifted_keys(method, device) -> None:  # type: ignore[no-untyped-def]
     leaves, grad = drifted(300.0, 1024 if device == "cuda" else 96, device=device)
     got = computed(attention, leaves, grad, causal=True, method=method, backend="triton")
     errors = [error(*pair) for pair in zip(got, exact(leaves, grad, True, 0.125), strict=True)]
     assert max(errors[:2]) < 0.0035
     assert errors[3] < 0.0035
-    if method == "zerosum":
-        assert errors[2] < 0.0035
-    else:
+    if method == "gproj":
         assert errors[2] > 0.003  # the published method leaves dk as it found it
+    else:
+        assert errors[2] < 0.003
 
 
 def test_the_repair_of_the_exponent_alone_loses_dq(device) -> None:  # type: ignore[no-untyped-def]
@@ -96,7 +96,7 @@ def test_agrees_with_the_reference(method, device) -> None:  # type: ignore[no-u
 @pytest.mark.parametrize("method", ["gproj", "zerosum"])
 def test_any_strides_without_copies(method, device) -> None:  # type: ignore[no-untyped-def]
     """Views of a fused projection, of a transposed one, columns that are not adjacent, a gradient without strides."""
-    leaves, grad = draw(2, 2, 2, 40, 40, 16, device=device)
+    leaves, grad = draw(2, 1, 1, 20, 20, 16, device=device)
     plain = computed(attention, leaves, grad, causal=True, method=method, backend="triton")
     fused = torch.stack([x.detach().transpose(1, 2) for x in leaves], 2)  # (batch, seq, 3, heads, head_dim)
     columns = torch.stack([x.detach() for x in leaves], -1)  # (batch, heads, seq, head_dim, 3)
@@ -203,6 +203,7 @@ def special_values() -> Tensor:
     return bits.to(torch.uint32).view(torch.float32)
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # numpy's, where float16 becomes infinite
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_rounding_is_that_of_torch_bit_by_bit(dtype: torch.dtype, device: str) -> None:
     import triton

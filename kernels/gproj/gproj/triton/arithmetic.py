@@ -20,7 +20,7 @@ def rounded(x, dtype: tl.constexpr):
         if dtype == tl.bfloat16:
             bits = x.to(tl.uint32, bitcast=True)
             bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-            result = tl.where(x == x, bits.to(tl.float32, bitcast=True), x)
+            result = tl.where(x == x, bits.to(tl.float32, bitcast=True), float("nan"))
         else:
             result = x.to(dtype).to(tl.float32)
     else:

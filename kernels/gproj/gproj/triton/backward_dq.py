@@ -36,6 +36,7 @@ def _visit_keys(
     row_sum,
     pk,
     p_sum,
+    excess,
     q,
     do,
     lse2,
@@ -55,6 +56,7 @@ def _visit_keys(
     exponent_scale,
     dtype: tl.constexpr,
     GPROJ: tl.constexpr,
+    REPAIR_DK: tl.constexpr,
     ZEROSUM: tl.constexpr,
     CAUSAL: tl.constexpr,
     MASKED: tl.constexpr,
@@ -77,7 +79,10 @@ def _visit_keys(
                 visible = keys[None, :] < seq_k
             p = tl.where(visible, p, 0.0)
         dp = tl.dot(do, tl.trans(v_tile))
-        ds = rounded(p * (dp - d[:, None]), dtype)
+        ds = p * (dp - d[:, None])
+        if REPAIR_DK:
+            excess += tl.sum(ds, 1)
+        ds = rounded(ds, dtype)
         dq = tl.dot(ds, k_tile, dq)
         if GPROJ or ZEROSUM:
             row_sum = add_row_sums(row_sum, ds, dtype)
@@ -85,7 +90,7 @@ def _visit_keys(
             p_rounded = rounded(p, dtype)
             p_sum = add_row_sums(p_sum, p_rounded, dtype)
             pk = tl.dot(p_rounded, k_tile, pk)
-    return dq, row_sum, pk, p_sum
+    return dq, row_sum, pk, p_sum, excess
 
 
 @triton.jit
@@ -118,6 +123,7 @@ def backward_dq_kernel(
     scale,
     exponent_scale,
     GPROJ: tl.constexpr,
+    REPAIR_DK: tl.constexpr,
     ZEROSUM: tl.constexpr,
     CAUSAL: tl.constexpr,
     VARLEN: tl.constexpr,
@@ -163,7 +169,6 @@ def backward_dq_kernel(
     d_rows = tl.sum(do_tile.to(tl.float32) * o_tile, 1)
     inside = rows < seq_q
     statistics = tl.cast(batch, tl.int64) * stride_lse[0] + tl.cast(head, tl.int64) * stride_lse[1] + start_q
-    tl.store(d + statistics + rows, d_rows, mask=inside)
     lse2 = tl.load(lse + statistics + rows, mask=inside, other=0.0) * LOG2E
     q_tile = load_tile(q, q_offsets, rows, seq_q, columns, HEAD_DIM, BLOCK_D, True)
 
@@ -172,23 +177,26 @@ def backward_dq_kernel(
     pk = tl.zeros([BLOCK_M, BLOCK_D if GPROJ else 1], tl.float32)
     row_sum = no_sums(BLOCK_M)
     p_sum = no_sums(BLOCK_M)
+    excess = tl.zeros([BLOCK_M], tl.float32)
     if CAUSAL:
         end = tl.maximum(tl.minimum(seq_k, first_row + BLOCK_M + shift), 0)
         full = tl.maximum(tl.minimum(seq_k, first_row + 1 + shift), 0) // BLOCK_N * BLOCK_N
     else:
         end = seq_k
         full = seq_k // BLOCK_N * BLOCK_N
-    acc, row_sum, pk, p_sum = _visit_keys(
-        acc, row_sum, pk, p_sum, q_tile, do_tile, lse2, d_rows, k, v, k_offsets, v_offsets, stride_k[2], stride_v[2],
-        rows, columns, 0, full, seq_k, shift, exponent_scale,
-        dtype, GPROJ, ZEROSUM, CAUSAL, False, HEAD_DIM, BLOCK_N, BLOCK_D,
+    acc, row_sum, pk, p_sum, excess = _visit_keys(
+        acc, row_sum, pk, p_sum, excess, q_tile, do_tile, lse2, d_rows, k, v, k_offsets, v_offsets,
+        stride_k[2], stride_v[2], rows, columns, 0, full, seq_k, shift, exponent_scale,
+        dtype, GPROJ, REPAIR_DK, ZEROSUM, CAUSAL, False, HEAD_DIM, BLOCK_N, BLOCK_D,
     )  # fmt: skip
-    acc, row_sum, pk, p_sum = _visit_keys(
-        acc, row_sum, pk, p_sum, q_tile, do_tile, lse2, d_rows, k, v, k_offsets, v_offsets, stride_k[2], stride_v[2],
-        rows, columns, full, end, seq_k, shift, exponent_scale,
-        dtype, GPROJ, ZEROSUM, CAUSAL, True, HEAD_DIM, BLOCK_N, BLOCK_D,
+    acc, row_sum, pk, p_sum, excess = _visit_keys(
+        acc, row_sum, pk, p_sum, excess, q_tile, do_tile, lse2, d_rows, k, v, k_offsets, v_offsets,
+        stride_k[2], stride_v[2], rows, columns, full, end, seq_k, shift, exponent_scale,
+        dtype, GPROJ, REPAIR_DK, ZEROSUM, CAUSAL, True, HEAD_DIM, BLOCK_N, BLOCK_D,
     )  # fmt: skip
 
+    # With REPAIR_DK, the D of which the rows of dS sum to zero: P sums to one, so what they sum to is what D lacks.
+    tl.store(d + statistics + rows, d_rows + excess, mask=inside)
     if GPROJ:
         acc = project_to_zero_row_sum(acc, row_sums(row_sum), pk, row_sums(p_sum))
     if ZEROSUM:

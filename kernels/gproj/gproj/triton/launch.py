@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gproj.problem import GPROJ, ZEROSUM, Gradients, Problem, Saved
+from gproj.problem import GPROJ_DK, PROJECTING, ZEROSUM, Gradients, Problem, Saved
 from gproj.triton.backward_dkdv import backward_dkdv_kernel
 from gproj.triton.backward_dq import backward_dq_kernel
 from gproj.triton.forward import forward_kernel
@@ -102,7 +102,8 @@ def backward_dq(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, pro
         blocks,
         problem.scale,
         problem.scale * LOG2E,
-        GPROJ=problem.method == GPROJ,
+        GPROJ=problem.method in PROJECTING,
+        REPAIR_DK=problem.method == GPROJ_DK,
         ZEROSUM=problem.method == ZEROSUM,
         CAUSAL=problem.causal,
         **_settings(tile, problem, q, k, v, saved.o, grad, dq),
