@@ -2,6 +2,7 @@
 
     python benchmarks/tilings.py              # in kernels/gproj; about two minutes
     python benchmarks/tilings.py --compare    # only the comparison with the table as it is
+    python benchmarks/tilings.py --head-dims 256 --seconds 300
 
 Prints, per kernel, method and head_dim, the fastest candidates as lines of `gproj/triton/tilings.py`. Needs torch and
 Triton alone. Candidates are compiled in parallel processes first, so what is timed is warm.
@@ -28,6 +29,7 @@ from gproj.triton import launch
 from gproj.triton.tilings import DKDV, DQ, FORWARD, Tiling
 
 SHAPES = ((4, 16, 4096, 128), (4, 16, 4096, 64), (8, 16, 2048, 64))
+SEARCHED = {64: (4, 16, 4096, 64), 128: (4, 16, 4096, 128), 256: (4, 8, 4096, 256)}
 # Methods that share a kernel are timed once.
 VARIANTS = ((FORWARD, UNFUSED), (FORWARD, ZEROSUM), (DQ, GPROJ), (DQ, GPROJ_DK), (DQ, ZEROSUM), (DKDV, GPROJ))
 CANDIDATES = {
@@ -61,7 +63,7 @@ CANDIDATES = {
 
 def measured(kernel: str, method: str, head_dim: int, candidate: Tiling, milliseconds: int) -> float | None:
     """Median time of one kernel with one tiling, None where the device does not hold it."""
-    batch, heads, seq, _ = next(shape for shape in SHAPES if shape[3] == head_dim)
+    batch, heads, seq, _ = SEARCHED[head_dim]
     torch.manual_seed(0)
     q, k, v, grad = torch.randn(4, batch, heads, seq, head_dim, device="cuda", dtype=torch.bfloat16)
     problem = Problem(method, True, head_dim**-0.5, True, None, None, seq, seq)
@@ -86,18 +88,18 @@ def _compile(job: tuple[str, str, int, Tiling]) -> None:
     measured(*job, milliseconds=0)
 
 
-def sweep(seconds: float) -> None:
+def sweep(head_dims: list[int], seconds: float) -> None:
     """Time every candidate; stop when `seconds` have gone."""
     start = time.monotonic()
     jobs = [
         (kernel, method, head_dim, candidate)
-        for (kernel, method), head_dim in product(VARIANTS, (128, 64))
+        for (kernel, method), head_dim in product(VARIANTS, head_dims)
         for candidate in CANDIDATES[kernel]
     ]
     with ProcessPoolExecutor(8, mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(_compile, jobs))
     print(f"compiled {len(jobs)} candidates in {time.monotonic() - start:.0f} s")
-    for (kernel, method), head_dim in product(VARIANTS, (128, 64)):
+    for (kernel, method), head_dim in product(VARIANTS, head_dims):
         results = []
         for candidate in CANDIDATES[kernel]:
             if time.monotonic() - start > seconds:
@@ -142,11 +144,12 @@ def _passes(call: Callable[[], torch.Tensor], leaves: list[torch.Tensor], grad: 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--compare", action="store_true", help="only the comparison with FlashAttention-2")
+    parser.add_argument("--head-dims", type=int, nargs="+", choices=list(SEARCHED), default=[128, 64])
     parser.add_argument("--seconds", type=float, default=120.0, help="stop the search after this time")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("no CUDA device: there is nothing to measure here")
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     if not arguments.compare:
-        sweep(arguments.seconds)
+        sweep(arguments.head_dims, arguments.seconds)
     compare()

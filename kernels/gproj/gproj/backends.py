@@ -30,7 +30,7 @@ class Backend:
     Attributes:
         name: what callers write.
         module: imported when the backend is first considered.
-        requires: top-level packages without which it is not considered.
+        requires: top-level packages without which it is not considered, with ">=" and a version where one is needed.
         devices: device types on which "auto" considers it; elsewhere it must be named.
     """
 
@@ -42,7 +42,7 @@ class Backend:
 
 BACKENDS = (
     Backend("hopper", "gproj.hopper", ("cutlass", "flash_attn"), frozenset({"cuda"})),
-    Backend("triton", "gproj.triton", ("triton",), frozenset({"cuda"})),
+    Backend("triton", "gproj.triton", ("triton>=3.6",), frozenset({"cuda"})),
     Backend("reference", "gproj.reference", (), frozenset({"cpu", "cuda"})),
 )
 NAMES = (AUTO, *(backend.name for backend in BACKENDS))
@@ -118,12 +118,20 @@ def _refusal(backend: Backend, case: Case) -> str | None:
 
 @cache
 def _missing(backend: Backend) -> str | None:
-    for name in backend.requires:
+    for requirement in backend.requires:
+        name, _, least = requirement.partition(">=")
         if importlib.util.find_spec(name) is None:
             return f"the package {name} is not installed"
+        if least and _release(version := _loaded(name).__version__) < _release(least):
+            return f"needs {requirement}, installed is {version}"
     if importlib.util.find_spec(backend.module) is None:
         return f"{backend.module} is not part of this installation"
     return None
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers that order releases: (3, 6) of "3.6.0+git1234"."""
+    return tuple(int(number) for number in version.split(".")[:2])
 
 
 @cache

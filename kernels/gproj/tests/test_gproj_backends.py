@@ -94,8 +94,10 @@ def test_what_triton_does_not_compute(device: str) -> None:
         explain(*leaves, backend="triton")
 
 
-def test_a_missing_package_is_named() -> None:
+def test_a_missing_or_old_package_is_named() -> None:
     backend = backends.Backend("other", "gproj.reference", ("a_package_nobody_has",), frozenset({"cuda"}))
     assert backends._refusal(backend, case()) == "the package a_package_nobody_has is not installed"
+    backend = backends.Backend("other", "gproj.reference", ("torch>=99.1",), frozenset({"cuda"}))
+    assert backends._refusal(backend, case()) == f"needs torch>=99.1, installed is {torch.__version__}"
     backend = backends.Backend("other", "gproj.nowhere", (), frozenset({"cuda"}))
     assert backends._refusal(backend, case()) == "gproj.nowhere is not part of this installation"

@@ -261,3 +261,17 @@ def test_more_elements_than_32_bits_count(device) -> None:  # type: ignore[no-un
     last = [x.detach()[:, -1:].contiguous().requires_grad_() for x in (q, k, v)]
     alone = computed(attention, last, grad[:, -1:].contiguous(), causal=True, backend="triton")
     assert all(torch.equal(a[:, -1:], b) for a, b in zip(whole, alone, strict=True))
+
+
+@on_gpu
+def test_rows_farther_apart_than_32_bits_reach_within_a_tile(device) -> None:  # type: ignore[no-untyped-def]
+    leaves, grad = draw(1, 1, 1, 130, 130, 64, device=device)
+    plain = computed(attention, leaves, grad, causal=True, method="zerosum", backend="triton")
+    far = torch.empty(130 * 2**24 + 64, device=device, dtype=torch.bfloat16).as_strided(
+        (1, 1, 130, 64), (0, 0, 2**24, 1)
+    )
+    far.copy_(leaves[1].detach())
+    again = computed(
+        attention, [leaves[0], far.requires_grad_(), leaves[2]], grad, causal=True, method="zerosum", backend="triton"
+    )
+    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
