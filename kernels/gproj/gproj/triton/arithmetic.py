@@ -9,7 +9,7 @@ import triton.language as tl
 from triton import knobs
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
-ONES = tl.constexpr(16)  # columns of ones: the least that one instruction of every generation takes
+ONES = tl.constexpr(8)  # columns of ones: one mma.sync from registers, which no wgmma has to wait for
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
