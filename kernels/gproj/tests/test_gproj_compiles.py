@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 SHARED_KIB = {"90": 227, "80": 163, "86": 99}
 
 
-@pytest.mark.parametrize(("capability", "head_dims"), [("90", ["64", "128", "256"]), ("80", ["256"]), ("86", ["256"])])
+@pytest.mark.parametrize(("capability", "head_dims"), [("90", ["128", "256"]), ("80", ["256"]), ("86", ["256"])])
 def test_compiles(capability: str, head_dims: list[str], tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     done = subprocess.run(
@@ -24,8 +24,8 @@ def test_compiles(capability: str, head_dims: list[str], tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr[-4000:]
     compiled = [json.loads(line) for line in done.stdout.splitlines()]
-    # Two forwards, four of dQ, one of dK and dV, for each head size; three packed.
-    assert len(compiled) == 7 * len(head_dims) + 3
+    # Two forwards, four of dQ, one of dK and dV, for each head size; three packed of 64.
+    assert len(compiled) == 7 * len(head_dims) + (3 if capability == "90" else 0)
     for kernel in compiled:
         assert kernel["shared"] <= SHARED_KIB[capability] * 1024, kernel
         assert kernel["contracted"] == 0, kernel

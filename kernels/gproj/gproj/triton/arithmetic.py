@@ -29,6 +29,17 @@ def rounded(x, dtype: tl.constexpr):
 
 
 @triton.jit
+def narrowed(x, dtype: tl.constexpr):
+    """What `rounded` made as a tensor of `dtype`, to be stored; the interpreter's cast would lose subnormal BF16."""
+    if INTERPRETED:
+        if dtype == tl.bfloat16:
+            x = (x.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
+        else:
+            x = x.to(dtype)
+    return x
+
+
+@triton.jit
 def no_sums(ROWS: tl.constexpr):
     """Row sums before anything is added."""
     return tl.zeros([ROWS, ONES], tl.float32)
@@ -92,7 +103,7 @@ def store_tile(base, offsets, x, rows, limit, columns, HEAD_DIM: tl.constexpr):
     dtype: tl.constexpr = base.dtype.element_ty
     tl.store(
         base + offsets,
-        rounded(x, dtype).to(dtype),
+        narrowed(rounded(x, dtype), dtype),
         mask=(rows[:, None] < limit) & (columns[None, :] < HEAD_DIM),
     )
 
