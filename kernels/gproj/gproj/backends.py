@@ -41,7 +41,7 @@ class Backend:
 
 
 BACKENDS = (
-    Backend("hopper", "gproj.hopper", ("cutlass", "flash_attn"), frozenset({"cuda"})),
+    Backend("hopper", "gproj.hopper", ("triton>=3.6", "cutlass", "quack", "flash_attn"), frozenset({"cuda"})),
     Backend("triton", "gproj.triton", ("triton>=3.6",), frozenset({"cuda"})),
     Backend("reference", "gproj.reference", (), frozenset({"cpu", "cuda"})),
 )

@@ -1,0 +1,143 @@
+"""What each part of the Hopper kernels costs: every variant's kernel times beside FlashAttention-4's, one GPU session.
+
+    python benchmarks/hopper_parts.py [--rounds 20]
+
+Variants leave one part out; their results are wrong where the part is needed, their times are what it costs. Times are
+medians of the GPU's own kernel durations (torch.profiler), variants in random order in every round, L2 flushed between.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import cutlass.cute as cute
+import torch
+from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
+from flash_attn.cute.interface import _flash_attn_bwd, _flash_attn_fwd
+from torch.profiler import ProfilerActivity, profile
+
+from gproj.hopper import compiled, launch
+from gproj.hopper import zero_sum_forward as forward_module
+from gproj.hopper.row_sum_backward import RowSumBackwardSm90
+from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
+from gproj.problem import Problem
+
+SHAPES = ((4, 16, 4096, 128), (4, 16, 4096, 64), (8, 16, 2048, 64))
+
+
+class NoResidualForward(ZeroSumForwardSm90):
+    """Without the store of O's residual."""
+
+    def epilogue(self, acc_O: Any, lse: Any, mO: Any, mLSE: Any, *where: Any) -> None:
+        forward_module.FlashAttentionForwardSm90.epilogue(self, acc_O, lse, mO, mLSE, *where)
+        _, seqlen, _, _, tiled_mma, tidx, m_block, head_idx, batch_idx = where
+        self._store_anchors(tiled_mma.get_slice(tidx), seqlen, m_block, head_idx, batch_idx)
+
+
+class NoRowSumBackward(RowSumBackwardSm90):
+    """Without the row sums of dS: FlashAttention-4's own loop."""
+
+    def _get_shared_storage_cls(self) -> Any:
+        return FlashAttentionBackwardSm90._get_shared_storage_cls(self)
+
+    def mma(self, *args: Any, is_dQ_wg: bool = True) -> None:
+        FlashAttentionBackwardSm90.mma(self, *args, is_dQ_wg=is_dQ_wg)
+
+    def mma_one_m_block(self, *args: Any, **kwargs: Any) -> Any:
+        return FlashAttentionBackwardSm90.mma_one_m_block(self, *args, **kwargs)
+
+
+class NotStoredBackward(RowSumBackwardSm90):
+    """The row sums are computed and thrown away."""
+
+    def _add_row_sums(self, rows: cute.Tensor, wide: cute.Tensor) -> None:
+        pass
+
+
+FORWARDS = {
+    "all": ZeroSumForwardSm90,
+    "no residual of O": NoResidualForward,
+}
+BACKWARDS = {
+    "all": RowSumBackwardSm90,
+    "no row sums": NoRowSumBackward,
+    "row sums not stored": NotStoredBackward,
+}
+
+
+def variants(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], None]]:
+    """What to run, by name."""
+    batch, heads, seq, head_dim = shape
+    q, k, v, do = (
+        torch.randn(batch, seq, heads, head_dim, device="cuda", dtype=torch.bfloat16).transpose(1, 2) for _ in range(4)
+    )
+    problem = Problem("zerosum", True, head_dim**-0.5, False, None, None, seq, seq)
+    saved = launch.forward(q, k, v, problem)
+    found: dict[str, Callable[[], None]] = {}
+
+    def with_class(name: str, chosen: Any, call: Callable[[], Any]) -> Callable[[], None]:
+        original = getattr(compiled, name)
+
+        def run() -> None:
+            setattr(compiled, name, lambda kernel: original(kernel, chosen))
+            try:
+                call()
+            finally:
+                setattr(compiled, name, original)
+
+        return run
+
+    for name, chosen in FORWARDS.items():
+        found[f"forward: {name}"] = with_class("forward", chosen, lambda: launch.forward(q, k, v, problem))
+    for name, chosen in BACKWARDS.items():
+        found[f"backward: {name}"] = with_class(
+            "backward", chosen, lambda: launch.backward(do, q, k, v, saved, problem)
+        )
+    rows = [x.transpose(1, 2) for x in (q, k, v, do)]
+    o, lse = _flash_attn_fwd(*rows[:3], causal=True, return_lse=True)[:2]
+    found["FlashAttention-4 forward"] = lambda: _flash_attn_fwd(*rows[:3], causal=True, return_lse=True)
+    found["FlashAttention-4 backward"] = lambda: _flash_attn_bwd(*rows[:3], o, rows[3], lse, causal=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    rounds = parser.parse_args().rounds
+    flush = torch.empty(2**28, dtype=torch.uint8, device="cuda")
+    for shape in SHAPES:
+        cases = variants(shape)
+        for name, run in list(cases.items()):
+            try:
+                run()
+                torch.cuda.synchronize()
+            except Exception as error:  # noqa: BLE001 (a variant that does not compile is a line of the table)
+                print(f"{name}: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
+                del cases[name]
+        times: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
+        for _ in range(rounds):
+            for name in random.sample(list(cases), len(cases)):
+                flush.zero_()
+                torch.cuda.synchronize()
+                with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as trace:
+                    cases[name]()
+                    torch.cuda.synchronize()
+                found: dict[str, float] = {}
+                for event in trace.events():
+                    if event.device_time_total > 0 and "Memset" not in event.name:
+                        found[event.name[:44]] = found.get(event.name[:44], 0.0) + event.device_time_total / 1000
+                times[name].append(found)
+        print(f"\n{shape} causal BF16, ms: total, then by kernel")
+        for name, samples in times.items():
+            total = statistics.median(sum(sample.values()) for sample in samples)
+            parts = {key: statistics.median(sample.get(key, 0.0) for sample in samples) for key in samples[-1]}
+            print(
+                f"  {name:32s} {total:7.3f}   " + "  ".join(f"{value:.3f}" for key, value in parts.items()), flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""One call of the two kernels and of what stands before and after them."""
+
+from typing import NamedTuple
+
+import cutlass
+import torch
+import triton
+from flash_attn.cute.utils import AuxData
+from torch import Tensor
+
+from gproj.hopper import BYTES, compiled
+from gproj.hopper.compiled import Kernel
+from gproj.hopper.postprocess import postprocess_kernel
+from gproj.hopper.preprocess import preprocess_kernel
+from gproj.problem import Gradients, Problem, Saved
+
+NOT_USED = [None] * 9
+"""Arguments of FlashAttention-4's kernels that no call here has."""
+WARP_GROUP_ROWS = 64
+ELEMENTS = {torch.bfloat16: cutlass.BFloat16, torch.float16: cutlass.Float16}
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
+    """O and what the backward needs; tensors are (batch, heads, seq, head_dim)."""
+    o, residual = torch.empty_like(q), torch.empty_like(q)
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+    strongest = q.new_empty(q.shape[:3], dtype=torch.int32)
+    q, k, v = _aligned(q), _aligned(k), _aligned(v)
+    with torch.cuda.device(q.device):
+        compiled.forward(_kernel(q, k, problem))(
+            *_by_rows(q, k, v, o),
+            lse,
+            problem.scale,
+            *NOT_USED[:9],
+            AuxData([*_by_rows(residual), strongest]),
+            *NOT_USED[:2],
+        )
+    return Saved(o, lse, residual, strongest)
+
+
+def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, problem: Problem) -> Gradients:
+    """dQ, dK and dV from what the forward saved."""
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    q, k, v, grad = _aligned(q), _aligned(k), _aligned(v), _aligned(grad)
+    kernel = _kernel(q, k, problem)
+    tiles = compiled.backward_tiles(kernel)
+    rows, columns = tiles.m_block_size, tiles.n_block_size
+    batch, heads, seq_q, head_dim = q.shape
+    padded, padded_k = _padded(seq_q, rows), _padded(k.shape[2], columns)
+    lse_log2, d, row_sums = (q.new_empty(batch, heads, padded, dtype=torch.float32) for _ in range(3))
+    dq_sum = q.new_empty(batch, heads, padded * head_dim, dtype=torch.float32)
+    # Query heads that share a key head add to one accumulator.
+    shared = (batch, k.shape[1], padded_k * head_dim)
+    into = [k.new_zeros(shared, dtype=torch.float32) for _ in range(2)] if kernel.group > 1 else _by_rows(dk, dv)
+    with torch.cuda.device(q.device):
+        preprocess_kernel[(padded // rows, batch * heads)](
+            saved.o,
+            saved.residual,
+            grad,
+            saved.lse,
+            lse_log2,
+            d,
+            row_sums,
+            dq_sum,
+            saved.o.stride()[:3],
+            saved.residual.stride()[:3],
+            grad.stride()[:3],
+            seq_q,
+            padded,
+            HEADS=heads,
+            HEAD_DIM=head_dim,
+            ROWS=rows,
+        )
+        compiled.backward(kernel)(
+            *_by_rows(q, k, v, grad),
+            lse_log2,
+            d,
+            dq_sum,
+            *into,
+            problem.scale,
+            *NOT_USED[:6],
+            row_sums,
+            *NOT_USED[:2],
+            AuxData(),
+            *NOT_USED[:2],
+        )
+        _convert(dq_sum, dq, padded, problem.scale, rows, _Anchors(row_sums, saved.strongest, k))
+        if kernel.group > 1:
+            _convert(into[0], dk, padded_k, problem.scale, columns)
+            _convert(into[1], dv, padded_k, 1.0, columns)
+    return Gradients(dq, dk, dv)
+
+
+class _Anchors(NamedTuple):
+    """What is taken out of dQ: r per row, times the key that `strongest` names."""
+
+    row_sums: Tensor
+    strongest: Tensor
+    keys: Tensor
+
+
+def _convert(
+    accumulator: Tensor, result: Tensor, padded: int, scale: float, rows: int, anchors: _Anchors | None = None
+) -> None:
+    """An accumulator in the order of the kernel's registers to a gradient."""
+    batch, heads, seq, head_dim = result.shape
+    postprocess_kernel[(triton.cdiv(seq, rows), batch * heads)](
+        accumulator,
+        result,
+        *(anchors or (None, None, None)),
+        result.stride()[:3],
+        anchors.keys.stride()[:3] if anchors else (0, 0, 0),
+        seq,
+        padded,
+        scale,
+        HEADS=heads,
+        GROUP=heads // anchors.keys.shape[1] if anchors else 1,
+        HEAD_DIM=head_dim,
+        ROWS=rows,
+        SPLIT_ROWS=rows == 2 * WARP_GROUP_ROWS,
+        ANCHORED=anchors is not None,
+        num_warps=8,
+    )
+
+
+def _by_rows(*tensors: Tensor) -> list[Tensor]:
+    """(batch, heads, seq, head_dim) as the kernels take them, (batch, seq, heads, head_dim); no copies."""
+    return [x.detach().transpose(1, 2) for x in tensors]
+
+
+def _kernel(q: Tensor, k: Tensor, problem: Problem) -> Kernel:
+    return Kernel(ELEMENTS[q.dtype], q.shape[3], q.shape[1] // k.shape[1], problem.causal)
+
+
+def _padded(length: int, tile: int) -> int:
+    return triton.cdiv(length, tile) * tile
+
+
+def _aligned(x: Tensor) -> Tensor:
+    """`x`, or a copy where the copy engine cannot read it: a gradient of any strides, or a view begun off its grid."""
+    elements = BYTES // x.element_size()
+    strided = x.stride(3) == 1 and all(stride > 0 and stride % elements == 0 for stride in x.stride()[:3])
+    return x if strided and x.data_ptr() % BYTES == 0 else torch.empty(x.shape, dtype=x.dtype, device=x.device).copy_(x)

@@ -1,0 +1,114 @@
+"""The zero-sum backward on Hopper: FlashAttention-4's kernel, which also leaves the row sums of the rounded dS.
+
+dQ is corrected after the kernel, by r·anchor per row, so the loop over tiles only has to sum the rounded dS. The
+product dQ = dS·K does that on the way: behind K in shared memory stands a chunk of ones, and the product is eight columns
+wider. Reading dS from shared memory once more costs two to fifteen times as much (MEASURED.md), since that is what the
+kernel is short of.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import cutlass.cute as cute
+from cutlass import Int32, const_expr
+from cutlass.cute.nvgpu import warpgroup
+from flash_attn.cute import utils
+from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
+from quack import layout_utils, sm90_utils
+
+from gproj.hopper.wide import CHUNK, EXTRA, operand_layout, product, storage_with
+
+
+class RowSumBackwardSm90(FlashAttentionBackwardSm90):
+    """FlashAttention-4's backward with r, the row sums of the rounded dS, added to `mdQ_semaphore`.
+
+    That argument, which the base ignores unless deterministic, is (batch, heads, seq_q rounded up to whole tiles),
+    float32, zero before. Two warp groups of one tile of 64 columns of dQ each, side by side or one above the other.
+    """
+
+    def _get_shared_storage_cls(self) -> Any:
+        """The base's layout of shared memory with a chunk of ones behind K."""
+        return storage_with(super()._get_shared_storage_cls(), "sK", self.dtype, self.tile_n, self.buffer_align_bytes)
+
+    def dQaccum_store(self, *args: Any) -> None:
+        """As the base's; keeps where the row sums go."""
+        *common, self._row_sums = args
+        super().dQaccum_store(*common, None)
+
+    def mma(self, *args: Any, is_dQ_wg: bool = True) -> None:
+        """As the base's, with dQ's product widened."""
+        self._thread = args[20]
+        keys_and_ones = args[10].iterator
+        self._fill_with_ones(keys_and_ones + self.tile_n * self.tile_hdim)
+        group = self._thread // self.num_threads_per_warp_group
+        # Groups side by side share the rows of a tile: the second one's columns end where the ones begin.
+        start = keys_and_ones + group * (self.tile_n * CHUNK) if self._side_by_side else keys_and_ones
+        self._wide_keys = self._wide_operand(start)
+        super().mma(*args, is_dQ_wg=is_dQ_wg)
+
+    def mma_one_m_block(
+        self,
+        m_block: Int32,
+        *args: Any,
+        mma_dsk_fn: partial[cute.Tensor],
+        mma_dsq_fn: Callable[..., None],
+        **kwargs: Any,
+    ) -> Any:
+        """As the base's; dQ's product is the wider one, and r is stored once it is there."""
+        where = kwargs["mask_fn"].keywords
+        rows = self._row_sums[where["batch_idx"], where["head_idx"], None]
+        rows = cute.local_tile(rows, (self.tile_m,), (m_block,))
+        wide: list[cute.Tensor] = []
+
+        def product_with_keys(A_idx: Int32, wg_wait: int) -> cute.Tensor:
+            """dQ in the first 32 registers of a thread, r in the next four, twice each of its two rows."""
+            mma, shape = cute.make_tiled_mma(self._product(CHUNK + EXTRA)), (64, CHUNK + EXTRA)
+            ds = mma_dsk_fn.args[2]
+            wide.append(sm90_utils.gemm_zero_init(mma, shape, ds, self._wide_keys, A_idx=A_idx, wg_wait=wg_wait))
+            return wide[0]
+
+        def product_with_queries(**call: Any) -> None:
+            mma_dsq_fn(**call)  # It waits until dQ's product is done.
+            self._add_row_sums(rows, wide[0])
+
+        return super().mma_one_m_block(
+            m_block, *args, mma_dsk_fn=product_with_keys, mma_dsq_fn=product_with_queries, **kwargs
+        )
+
+    @property
+    def _side_by_side(self) -> bool:
+        return self.AtomLayoutMdQ == 1
+
+    def _wide_operand(self, start: cute.Pointer) -> cute.Tensor:
+        """Two chunks of columns as an operand: the descriptors of a product 128 wide serve one of 72."""
+        layout = operand_layout(self.dtype, self.tile_n, 2 * CHUNK)
+        operand = layout_utils.transpose_view(cute.make_tensor(start, layout))
+        thread = cute.make_tiled_mma(self._product(2 * CHUNK)).get_slice(0)
+        return thread.make_fragment_B(thread.partition_B(operand))
+
+    def _product(self, columns: int) -> warpgroup.MmaF16BF16Op:
+        return product(self.dtype, columns, warpgroup.OperandSource.SMEM)
+
+    @cute.jit
+    def _fill_with_ones(self, start: cute.Pointer) -> None:
+        """All of the chunk, so that the order of its elements does not matter; the base fences before it is used."""
+        each = self.tile_n * CHUNK // self.num_mma_threads
+        ones = cute.make_rmem_tensor(each, self.dtype)
+        ones.fill(1.0)
+        chunk = cute.make_tensor(start, cute.make_layout((each, self.num_mma_threads)))
+        cute.autovec_copy(ones, chunk[None, self._thread])
+
+    @cute.jit
+    def _add_row_sums(self, rows: cute.Tensor, wide: cute.Tensor) -> None:
+        flat = cute.make_tensor(wide.iterator, cute.make_layout(cute.size(wide)))
+        group, lane = self._thread // self.num_threads_per_warp_group, cute.arch.lane_idx()
+        row = self._thread % self.num_threads_per_warp_group // cute.arch.WARP_SIZE * 16 + lane // 4
+        mine = lane % 4 == 0
+        if const_expr(self._side_by_side):
+            mine = mine and group == self.num_wg_dQ - 1
+        else:
+            row += 64 * group
+        if mine:
+            utils.atomic_add_fp32(flat[CHUNK // 2], utils.elem_pointer(rows, row))
+            utils.atomic_add_fp32(flat[CHUNK // 2 + 2], utils.elem_pointer(rows, row + 8))

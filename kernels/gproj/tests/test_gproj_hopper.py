@@ -1,0 +1,161 @@
+"""The Hopper kernels: they compile anywhere, refuse what they do not compute, and on a GPU keep dQ and dK right."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from gproj import UnsupportedInput, attention, explain, hopper
+from gproj.problem import Case
+from gproj_oracle import computed, error, exact
+from gprojci_suite import inputs
+
+pytest.importorskip("cutlass")
+pytest.importorskip("triton")
+on_hopper = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
+)
+SETTINGS = {"method": "zerosum", "backend": "hopper"}
+CASE = Case(
+    device=torch.device("cuda"),
+    dtype=torch.bfloat16,
+    method="zerosum",
+    causal=True,
+    deterministic=False,
+    varlen=False,
+    batch=2,
+    heads=4,
+    kv_heads=2,
+    seq_q=100,
+    seq_k=100,
+    head_dim=64,
+    strides=((25600, 6400, 64, 1), (12800, 6400, 64, 1), (12800, 6400, 64, 1)),
+)
+
+
+@pytest.mark.parametrize(
+    "variants",
+    [["bfloat16,64,1,causal", "float16,64,4,full"], ["bfloat16,128,2,full", "float16,128,1,causal"]],
+)
+def test_compiles(variants: list[str]) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("compile_hopper.py")), *variants]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert len(done.stdout.splitlines()) == 2 * len(variants)
+
+
+def test_refuses_a_cpu() -> None:
+    x = torch.randn(1, 1, 8, 64, dtype=torch.bfloat16)
+    with pytest.raises(UnsupportedInput, match=r"compute capability 9\.0"):
+        attention(x, x, x, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (CASE, None),
+        (replace(CASE, method="gproj"), 'method "zerosum" only'),
+        (replace(CASE, head_dim=96), "head_dim must be one of"),
+        (replace(CASE, varlen=True), "packed"),
+        (replace(CASE, deterministic=True), "deterministic=True"),
+        (replace(CASE, seq_q=101), "101 queries on 100 keys"),
+        (replace(CASE, seq_q=101, causal=False), None),
+        (replace(CASE, seq_k=0, causal=False), "empty"),
+        (replace(CASE, strides=((25600, 6400, 1, 100), *CASE.strides[1:])), "rows of q must be contiguous"),
+        (replace(CASE, strides=(CASE.strides[0], (12804, 6402, 64, 1), CASE.strides[2])), "rows of k"),
+        (replace(CASE, strides=(CASE.strides[0], (12800, 0, 64, 1), CASE.strides[2])), "rows of k"),
+        (replace(CASE, heads=1, kv_heads=1, strides=((6400, 1, 64, 1),) * 3), None),
+    ],
+)
+def test_what_is_refused(monkeypatch: pytest.MonkeyPatch, case: Case, reason: str | None) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
+    found = hopper.supported(case)
+    assert found is None if reason is None else reason in (found or "")
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
+    monkeypatch.setattr(hopper.metadata, "version", lambda _: "5.0")
+    hopper._wrong_version.cache_clear()
+    try:
+        assert hopper.supported(CASE) == f"needs flash-attn-4 {hopper.VERSION} exactly, found 5.0"
+    finally:
+        hopper._wrong_version.cache_clear()
+
+
+def in_float32(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float) -> Tensor:
+    """Causal attention in float32, rounded at the end."""
+    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(k.shape[2] - q.shape[2] + 1)
+    p = (q.float() @ k.float().mT * softmax_scale).masked_fill(hidden, -torch.inf).softmax(-1)
+    return (p @ v.float()).to(q.dtype)
+
+
+@on_hopper
+@pytest.mark.parametrize("name", ["late-keybias", "early-keybias", "early-rope"])
+def test_captured(name: str) -> None:
+    made = inputs.load(name)
+    for layer in made.layers.values():
+        leaves = [x.cuda().requires_grad_() for x in (layer.q, layer.k, layer.v)]
+        grad, scale = layer.do.cuda(), made.softmax_scale
+        wanted = exact(leaves, grad, True, scale)
+        got = computed(attention, leaves, grad, causal=True, softmax_scale=scale, **SETTINGS)
+        floor = computed(in_float32, leaves, grad, softmax_scale=scale)
+        for place, tensor in enumerate(("o", "dq", "dk", "dv")):
+            for head in range(leaves[0].shape[1]):
+                ours, unrepaired = (error(x[place][0, head], wanted[place][0, head]) for x in (got, floor))
+                assert ours <= max(0.0035, 1.05 * unrepaired), (tensor, head)
+
+
+@on_hopper
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "causal"),
+    [
+        (2, 4, 4, 1024, 1024, 64, True),
+        (2, 4, 4, 1024, 1024, 128, True),
+        (1, 3, 3, 1000, 1000, 64, True),
+        (2, 4, 2, 513, 513, 128, True),
+        (2, 8, 1, 300, 700, 64, True),
+        (1, 2, 2, 640, 500, 128, False),
+        (1, 2, 1, 77, 1300, 128, False),
+        (1, 1, 1, 1, 200, 128, True),
+    ],
+)
+def test_drifted_keys(
+    dtype: torch.dtype, batch: int, heads: int, kv_heads: int, seq_q: int, seq_k: int, head_dim: int, causal: bool
+) -> None:
+    torch.manual_seed(0)
+    q, grad = (torch.randn(batch, heads, seq_q, head_dim, device="cuda", dtype=dtype) for _ in range(2))
+    k, v = (torch.randn(batch, kv_heads, seq_k, head_dim, device="cuda", dtype=dtype) for _ in range(2))
+    leaves = [q.requires_grad_(), (k + 20 * torch.randn(head_dim, device="cuda", dtype=dtype)).requires_grad_(), v]
+    v.requires_grad_()
+    scale = head_dim**-0.5
+    wanted = exact(leaves, grad, causal, scale)
+    got = computed(attention, leaves, grad, causal=causal, softmax_scale=scale, **SETTINGS)
+    limit = 0.0045 if dtype is torch.bfloat16 else 0.0006
+    assert [error(mine, theirs) <= limit for mine, theirs in zip(got, wanted, strict=True)] == [True] * 4
+
+
+@on_hopper
+def test_views_of_one_projection_and_a_graph() -> None:
+    torch.manual_seed(0)
+    qkv = torch.randn(2, 256, 3, 4, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+
+    def step() -> Tensor:
+        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+        o = attention(q, k, v, causal=True, **SETTINGS)
+        return torch.autograd.grad(o, qkv, torch.ones_like(o))[0]
+
+    assert explain(*(part.transpose(1, 2) for part in qkv.unbind(2)), causal=True, method="zerosum").backend == "hopper"
+    wanted = step()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        replayed = step()
+    replayed.zero_()
+    graph.replay()
+    torch.testing.assert_close(replayed, wanted, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(torch.compile(step, fullgraph=True)(), wanted, rtol=0.02, atol=0.02)
