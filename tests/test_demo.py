@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deployment import BIN, free_port
 
-from gprojci_service.demo_repository import PROJECTION, DemoRepository
+from gprojci_service.demo_repository import PROJECTIONS, DemoRepository
 from gprojci_service.errors import ConfigurationError
 from gprojci_service.webhooks.schemas import PullRequestEvent, Push
 
@@ -40,9 +40,10 @@ def test_the_fix_is_the_good_code_again(repository):
     assert repository.sha_of_tree("skip-projection") == repository.sha_of_tree("main") != wrong
 
 
-def test_it_says_when_the_kernel_no_longer_has_the_place_it_edits(repository):
-    projected = repository.directory / "kernels" / "gproj" / "gproj" / "projected.py"
-    projected.write_text(projected.read_text().replace(PROJECTION, ""))
+@pytest.mark.parametrize(("path", "projected"), [edit[:2] for edit in PROJECTIONS])
+def test_it_says_when_the_kernel_no_longer_has_the_place_it_edits(repository, path, projected):
+    file = repository.directory / path
+    file.write_text(file.read_text().replace(projected, ""))
     with pytest.raises(ConfigurationError, match="no longer has the one place"):
         repository.skip_projection()
 

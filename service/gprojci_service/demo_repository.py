@@ -15,8 +15,18 @@ NAME = "example/gproj"
 REPOSITORY_ID = 1
 TILES = "kernels/gproj/gproj/tiles.py"
 PROJECTED = "kernels/gproj/gproj/projected.py"
+COMPILED = "kernels/gproj/gproj/triton/backward_dq.py"
 ROWS, FEWER_ROWS = "\nROWS = 256\n", "\nROWS = 128\n"
-PROJECTION = "        dq_rows = project_to_zero_row_sum(dq_rows, ds, p, k_seen)\n"
+UNPROJECTED = "        dq_rows = ds @ k_seen\n"
+# What the pull request changes: file, text with the projection, text without it. A CPU runs the first.
+PROJECTIONS = (
+    (PROJECTED, UNPROJECTED + "        dq_rows = project_to_zero_row_sum(dq_rows, ds, p, k_seen)\n", UNPROJECTED),
+    (
+        COMPILED,
+        "        acc = project_to_zero_row_sum(acc, row_sums(row_sum), pk, row_sums(p_sum))\n",
+        "        pass\n",
+    ),
+)
 AUTHORS = {"ada": "Ada Beispiel", "ben": "Ben Exempel"}
 
 
@@ -51,7 +61,8 @@ class DemoRepository:
         )
         self._edit(TILES, ROWS, FEWER_ROWS)
         self._commit(
-            "ada", "Attention whose dQ keeps its zero row sums\n\nGProj and zero-sum attention in plain PyTorch."
+            "ada",
+            "Attention whose dQ keeps its zero row sums\n\nGProj and zero-sum attention: plain PyTorch, Triton.",
         )
         self._edit(TILES, FEWER_ROWS, ROWS)
         self._commit("ada", "Tiles of 256 query rows\n\nHalf as many passes over the keys for the same result.")
@@ -59,12 +70,14 @@ class DemoRepository:
     def skip_projection(self) -> None:
         """The pull request's first commit: faster, and wrong."""
         self._git("switch", "--quiet", "--create", "skip-projection")
-        self._edit(PROJECTED, PROJECTION, "")
+        for path, projected, unprojected in PROJECTIONS:
+            self._edit(path, projected, unprojected)
         self._commit("ben", "Skip the projection in the backward\n\nSaves a matrix product. The loss looks the same.")
 
     def restore_projection(self) -> None:
         """The pull request's second commit mends it."""
-        self._edit(PROJECTED, "        dq_rows = ds @ k_seen\n", "        dq_rows = ds @ k_seen\n" + PROJECTION)
+        for path, projected, unprojected in PROJECTIONS:
+            self._edit(path, unprojected, projected)
         self._commit("ben", "Restore the projection\n\nWithout it a common offset of the keys leaks into dQ.")
 
     def sha(self, revision: str) -> str:

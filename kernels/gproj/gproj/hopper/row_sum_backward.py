@@ -1,9 +1,9 @@
 """The zero-sum backward on Hopper: FlashAttention-4's kernel, which also leaves the row sums of the rounded dS.
 
 dQ is corrected after the kernel, by r·anchor per row, so the loop over tiles only has to sum the rounded dS. The
-product dQ = dS·K does that on the way: behind K in shared memory stands a chunk of ones, and the product is eight columns
-wider. Reading dS from shared memory once more costs two to fifteen times as much (MEASURED.md), since that is what the
-kernel is short of.
+product dQ = dS·K does that on the way: behind K in shared memory stands a chunk of ones, and the product is eight
+columns wider. Reading dS from shared memory once more costs two to fifteen times as much (MEASURED.md), since that is
+what the kernel is short of.
 """
 
 from collections.abc import Callable
