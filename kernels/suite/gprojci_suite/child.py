@@ -1,43 +1,42 @@
 """One backend in a process of its own: loads it, computes and times cases as the parent commands over a pair of pipes.
 
-Started as `python -P -m gprojci_suite.child READ_FD WRITE_FD PARENT`; each message is one line of JSON. The interpreter
-may be that of a measured environment, which holds torch and the subject: nothing else is imported here.
+Started as `python -P -m gprojci_suite.child READ_FD WRITE_FD PARENT FILE_BYTES`; each message is one line of JSON. The
+interpreter may be that of a measured environment, which holds torch and the subject: nothing else is imported here.
 """
 
 import ctypes
+import errno
 import gc
-import importlib
-import inspect
 import json
 import os
+import resource
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gprojci_suite.entry import Refused, classify, describe, load_entry, takes_deterministic
+
 CLOCK = time.perf_counter  # Taken before any measured code is imported, which could replace it.
-DETAIL_LIMIT = 4000
 REST_BYTES = 2**31
-COMMANDS = ("start", "supported", "load", "compute", "time", "rest", "graph", "kernels", "load_step", "step", "release")
-
-
-class Refused(Exception):
-    """A backend cannot do what was asked; carries a status of the report and the reason."""
-
-    def __init__(self, status: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
+COMMANDS = (
+    *("start", "supported", "load", "compute", "turn", "time", "unchanged", "audited", "rest", "graph", "kernels"),
+    *("load_step", "step", "release"),
+)
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends (Linux); exit at once when that has happened already."""
+    """Have the kernel kill this process when its parent ends (Linux); exit at once when that has happened already.
+
+    It also adopts the orphans of what it starts, so that the parent finds them below it.
+    """
     if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+        pr_set_pdeathsig, pr_set_child_subreaper = 1, 36
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+        prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+        prctl(pr_set_child_subreaper, 1, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -50,7 +49,9 @@ class Backend:
         self.peer: Any = None
         self.device = "cpu"
         self.case: dict[str, Any] = {}
-        self.tensors: dict[str, Any] = {}
+        self.inputs: Any = None
+        self.timed: tuple[Any, ...] = ()
+        self.idle = False
         self.flush_buffer: Any = None
         self.timer: Any = None
         self.cycles_per_second: float | None = None
@@ -89,34 +90,81 @@ class Backend:
 
     def load(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Read q, k, v and do from a file; keep mask and scale."""
-
         from gprojci_suite import exchange
+        from gprojci_suite.rotation import Rotation
 
+        self.inputs, self.timed = None, ()
         dtype = getattr(self.peer, "INPUT_DTYPE", None)
-        tensors = exchange.load(Path(message["file"]))
-        self.tensors = {
-            name: tensor.to(self.device, dtype).requires_grad_(name != "do") for name, tensor in tensors.items()
-        }
+        self.inputs = Rotation(exchange.load(Path(message["file"])), self.device, dtype)
         self.case = {"causal": message["causal"], "softmax_scale": message["softmax_scale"]}
         if message.get("deterministic"):
             self.case["deterministic"] = True
         self.timer = self._cuda_timer() if self.device == "cuda" else None
-        return {"dtype": str(self.tensors["q"].dtype).removeprefix("torch.")}
+        return {"dtype": str(self.inputs.leaves["q"].dtype).removeprefix("torch.")}
 
     def compute(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Write o, dq, dk and dv of the loaded case to a file."""
+        """Write o, dq, dk and dv of the loaded case to `file`, computed in poisoned memory.
+
+        The inputs as they are afterwards go to `inputs`: the parent compares.
+        """
+        from gprojci_suite import exchange
+        from gprojci_suite.poison import poisoned
+
+        self.timed = ()
+        self.inputs.restore()
+        with poisoned(self.device, self.inputs.extra_bytes):
+            o = self._forward()
+            dq, dk, dv = self._backward(o)
+        exchange.save(Path(message["file"]), {"o": o, "dq": dq, "dk": dk, "dv": dv})
+        exchange.save(Path(message["inputs"]), self.inputs.leaves)
+        return {}
+
+    def turn(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the next timed call other inputs: those of the file `audit`, or the loaded ones rolled."""
         from gprojci_suite import exchange
 
-        o = self._forward()
-        dq, dk, dv = self._backward(o)
-        exchange.save(Path(message["file"]), {"o": o, "dq": dq, "dk": dk, "dv": dv})
+        self.timed = ()
+        if message["audit"] is not None:
+            self.inputs.put(exchange.load(Path(message["audit"])))
+        else:
+            self.inputs.turn()
         return {}
 
     def time(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Seconds of `repeat` forward and backward passes, on CUDA each on a cold L2 cache and without its launch."""
+        """Seconds of `repeat` forward and backward passes, on CUDA each on a cold L2 cache and without its launch.
+
+        With `idle` everything is done but the call of the backend.
+        """
         timed = self._time_cuda if self.device == "cuda" else self._time_cpu
-        steps = [timed() for _ in range(message["repeat"])]
+        self.idle = message["idle"]
+        steps = []
+        try:
+            for _ in range(message["repeat"]):
+                self.timed = ()
+                steps.append(timed())
+        finally:
+            self.idle = False
         return {name: [step[name] for step in steps] for name in steps[0]}
+
+    def unchanged(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Refuse when the calls timed last wrote into their inputs."""
+        name = self.inputs.changed()
+        if name is not None:
+            raise Refused("wrong_result", f"changed its input {name}")
+        return {}
+
+    def audited(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Write inputs and results of the call timed last, of one batch and key/value head, to a file."""
+        from gprojci_suite import exchange
+
+        tensors = {**self.inputs.leaves, **dict(zip(("o", "dq", "dk", "dv"), self.timed, strict=True))}
+        kv_heads, batch, kv_head = tensors["k"].shape[1], message["batch"], message["kv_head"]
+        parts = {}
+        for name, tensor in tensors.items():
+            group = tensor.shape[1] // kv_heads
+            parts[name] = tensor[batch : batch + 1, kv_head * group : (kv_head + 1) * group]
+        exchange.save(Path(message["file"]), parts)
+        return {}
 
     def rest(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Give back what the allocator keeps for the next call when that is more than REST_BYTES; says whether it did.
@@ -125,6 +173,7 @@ class Backend:
         """
         import torch
 
+        self.timed = ()
         rested = self.device == "cuda" and torch.cuda.memory_reserved() > REST_BYTES
         if rested:
             torch.cuda.empty_cache()
@@ -192,7 +241,7 @@ class Backend:
         """Give back the memory of cases and models."""
         import torch
 
-        self.step_model, self.flush_buffer, self.timer, self.tensors = None, None, None, {}
+        self.step_model, self.flush_buffer, self.timer, self.inputs, self.timed = None, None, None, None, ()
         gc.collect()
         if self.device == "cuda":
             torch.cuda.empty_cache()
@@ -202,11 +251,14 @@ class Backend:
         import torch
 
         assert self.attention is not None
-        o = self.attention(self.tensors["q"], self.tensors["k"], self.tensors["v"], **self.case)
+        if self.idle:
+            return None
+        q, k, v = (self.inputs.leaves[name] for name in "qkv")
+        o = self.attention(q, k, v, **self.case)
         if not isinstance(o, torch.Tensor):
             raise Refused("wrong_result", f"returned {type(o).__name__} where a tensor is expected")
-        if o.shape != self.tensors["q"].shape or o.dtype != self.tensors["q"].dtype:
-            wanted = f"{self.tensors['q'].dtype} {tuple(self.tensors['q'].shape)}"
+        if o.shape != q.shape or o.dtype != q.dtype:
+            wanted = f"{q.dtype} {tuple(q.shape)}"
             raise Refused("wrong_result", f"o is {o.dtype} {tuple(o.shape)} where {wanted} is expected")
         if not o.requires_grad:
             raise Refused("wrong_result", "o has no gradient: the backend is not differentiable")
@@ -215,8 +267,10 @@ class Backend:
     def _backward(self, o: Any) -> tuple[Any, Any, Any]:
         import torch
 
-        leaves = (self.tensors["q"], self.tensors["k"], self.tensors["v"])
-        gradients = torch.autograd.grad(o, leaves, self.tensors["do"], allow_unused=True)
+        if self.idle:
+            return None, None, None
+        leaves = [self.inputs.leaves[name] for name in "qkv"]
+        gradients = torch.autograd.grad(o, leaves, self.inputs.leaves["do"], allow_unused=True)
         for name, gradient in zip(("dq", "dk", "dv"), gradients, strict=True):
             if gradient is None:
                 raise Refused("wrong_result", f"{name} is missing: o does not depend on {name[1]}")
@@ -226,8 +280,9 @@ class Backend:
         begin = CLOCK()
         o = self._forward()
         middle = CLOCK()
-        self._backward(o)
+        gradients = self._backward(o)
         seconds = {"forward": middle - begin, "backward": CLOCK() - middle}
+        self.timed = (o, *gradients)
         return {
             **seconds,
             **dict.fromkeys(("forward_peak", "backward_peak", "forward_host", "backward_host")),
@@ -235,10 +290,14 @@ class Backend:
         }
 
     def _time_cuda(self) -> dict[str, Any]:
-        forward, o = self.timer.time("forward", self._forward)
-        backward, _ = self.timer.time("backward", lambda: self._backward(o))
+        # The host times that decide how long the GPU waits are those of calls of the backend.
+        kind = "idle " if self.idle else ""
+        forward, o = self.timer.time(f"{kind}forward", self._forward)
+        backward, gradients = self.timer.time(f"{kind}backward", lambda: self._backward(o))
+        self.timed = (o, *gradients)
+        beside = self.inputs.extra_bytes
         seconds = {"forward": forward.seconds, "backward": backward.seconds}
-        peaks = {"forward_peak": forward.peak, "backward_peak": backward.peak}
+        peaks = {"forward_peak": forward.peak - beside, "backward_peak": backward.peak - beside}
         host = {"forward_host": forward.host, "backward_host": backward.host}
         return {**seconds, **peaks, **host, "cover": forward.cover + backward.cover}
 
@@ -254,58 +313,6 @@ class Backend:
         return cuda_timing.CudaTimer(torch.cuda, CLOCK, self.flush_buffer.zero_, self.cycles_per_second)
 
 
-def load_entry(entry: str, site: str, path: str | None) -> Callable[..., Any]:
-    """Import `module:callable`; the module's file must lie under `site` unless that is empty.
-
-    Raises:
-        Refused: build_error when it cannot be imported, is not callable, or came from elsewhere.
-    """
-    if path is not None:
-        sys.path.insert(0, path)
-    module_name, _, attribute = entry.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-        target: Any = module
-        for name in attribute.split("."):
-            target = getattr(target, name)
-    # Importing runs arbitrary code of the commit: whatever it raises is the build's failure, not ours.
-    except BaseException as error:
-        raise Refused("build_error", f"cannot import {entry}: {describe(error)}") from error
-    if not callable(target):
-        raise Refused("build_error", f"{entry} is not callable")
-    if site:
-        file = getattr(module, "__file__", None)
-        if file is None or not Path(file).resolve().is_relative_to(Path(site).resolve()):
-            raise Refused("build_error", f"{module_name} came from {file}, not from the build under {site}")
-    return target
-
-
-def takes_deterministic(attention: Any) -> bool:
-    """Whether a callable names the keyword `deterministic`; one that swallows any keyword does not tell."""
-    try:
-        parameters = inspect.signature(attention).parameters
-    except (TypeError, ValueError):
-        return False
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return "deterministic" in parameters and parameters["deterministic"].kind in named
-
-
-def describe(error: BaseException) -> str:
-    """The exception and the end of its traceback, capped."""
-    trace = "".join(traceback.format_exception(error)).rstrip()
-    return f"{type(error).__name__}: {error}"[:500] + "\n" + trace[-DETAIL_LIMIT:]
-
-
-def classify(error: BaseException) -> str:
-    """The report's status for an exception of the measured code."""
-    import torch
-
-    allocation = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    if allocation or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return "out_of_memory"
-    return "unsupported" if isinstance(error, NotImplementedError) else "runtime_error"
-
-
 def serve(read: Any, write: Any) -> None:
     """Answer commands until the parent closes the pipe."""
     backend = Backend()
@@ -316,6 +323,9 @@ def serve(read: Any, write: Any) -> None:
             answer = {"status": "ok", **commands[message["do"]](message)}
         except Refused as error:
             answer = {"status": error.status, "detail": error.detail}
+        except OSError as error:
+            detail = "wrote a file larger than the limit\n" if error.errno == errno.EFBIG else ""
+            answer = {"status": "runtime_error", "detail": detail + describe(error)}
         # The measured code may raise anything, SystemExit included: it becomes that backend's status.
         except BaseException as error:  # noqa: BLE001
             answer = {"status": classify(error), "detail": describe(error)}
@@ -324,9 +334,11 @@ def serve(read: Any, write: Any) -> None:
 
 
 def main() -> None:
-    """Entry point: file descriptors and the parent's process id as arguments."""
-    read_fd, write_fd, parent = (int(argument) for argument in sys.argv[1:4])
+    """Entry point: file descriptors, the parent's process id and the largest file as arguments."""
+    read_fd, write_fd, parent, file_bytes = (int(argument) for argument in sys.argv[1:5])
     die_with_parent(parent)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for descriptor in (read_fd, write_fd):
         os.set_inheritable(descriptor, False)
     with os.fdopen(read_fd, "rb") as read, os.fdopen(write_fd, "wb") as write:

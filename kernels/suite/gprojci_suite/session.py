@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gprojci_suite import exchange
+from gprojci_suite import clock, exchange
+from gprojci_suite.answers import StepSeconds, TrainingStepTaken, cover_of, steps_of, training_steps_of
+from gprojci_suite.audit import Audit
 from gprojci_suite.contract.report import Backend
 from gprojci_suite.contract.spec import LimitsSpec
-from gprojci_suite.contract.vocabulary import TENSORS, Device, Pass, Revision, Role, Status
-from gprojci_suite.cuda_timing import SPIN_CAP
+from gprojci_suite.contract.vocabulary import TENSORS, Device, Revision, Role, Status
 from gprojci_suite.inputs import LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
-from gprojci_suite.process import BackendFailure, BackendProcess, available_threads
+from gprojci_suite.process import BackendFailure, BackendProcess, Headcount, available_threads
+from gprojci_suite.rotation import same_bits
 
 CLOCK_SLACK = 0.05
 CLOCK_FACTOR = 4.0
-COVER_LIMIT = 2 * SPIN_CAP + 0.005
-"""Most seconds of flush and spin before one forward and one backward pass."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,23 @@ class Launch:
 
 @dataclass(frozen=True)
 class Case:
-    """Tensors that backends compute or are timed on; `deterministic` asks those for it that take the keyword."""
+    """Tensors that backends compute or are timed on.
+
+    Attributes:
+        name: in reports and messages.
+        tensors: q, k, v and do.
+        causal: mask aligned to the bottom right.
+        softmax_scale: factor of the logits.
+        deterministic: ask those backends for it that take the keyword.
+        normal: the tensors were drawn from the standard normal distribution.
+    """
 
     name: str
     tensors: LayerTensors
     causal: bool
     softmax_scale: float
     deterministic: bool = False
+    normal: bool = False
 
     def shape(self) -> dict[str, Any]:
         """The fields of `peers.Case`."""
@@ -75,50 +85,6 @@ class Case:
         kv_heads, seq_k = self.tensors.k.shape[1], self.tensors.k.shape[2]
         sizes = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "seq_q": seq_q, "seq_k": seq_k}
         return {**sizes, "head_dim": head_dim, "causal": self.causal, "dtype": DTYPES[self.tensors.q.dtype]}
-
-
-@dataclass(frozen=True)
-class StepSeconds:
-    """Seconds of one forward and one backward pass.
-
-    On CUDA also the most bytes allocated during each, the seconds that the host took to enqueue each, and `cover`, the
-    seconds for which the GPU flushed its cache and waited for the host before the two.
-    """
-
-    forward: float
-    backward: float
-    forward_peak: int | None = None
-    backward_peak: int | None = None
-    forward_host: float | None = None
-    backward_host: float | None = None
-    cover: float = 0.0
-
-    def peak(self, which: Pass) -> int | None:
-        """Most bytes allocated during a pass; None on a CPU."""
-        peaks = {"forward": (self.forward_peak,), "backward": (self.backward_peak,)}
-        found = peaks.get(which, (self.forward_peak, self.backward_peak))
-        return max((peak for peak in found if peak is not None), default=None)
-
-    def host(self, which: Pass) -> float | None:
-        """Seconds of the host to enqueue a pass; None on a CPU."""
-        if self.forward_host is None or self.backward_host is None:
-            return None
-        each = {"forward": self.forward_host, "backward": self.backward_host}
-        return each.get(which, self.forward_host + self.backward_host)
-
-    @property
-    def forward_backward(self) -> float:
-        """Both passes together."""
-        return self.forward + self.backward
-
-
-@dataclass(frozen=True)
-class TrainingStepTaken:
-    """Seconds, loss and (on CUDA) most allocated bytes of one training step."""
-
-    seconds: float
-    loss: float
-    peak_memory_bytes: int | None
 
 
 class Member:
@@ -138,6 +104,7 @@ class Member:
         self.takes_deterministic = False
         self.start_seconds: float | None = None
         self.dtype = ""
+        self.single_calls = clock.SingleCalls()
         self.further: list[Member] = []
         self.rested = False
 
@@ -157,11 +124,12 @@ class Member:
         return [self, *self.further]
 
     def stop(self) -> None:
-        """End the process, and the further ones."""
+        """End the process with all that it started, and the further ones; remove their files."""
         self.stop_further()
         if self.process is not None:
             self.process.close()
             self.process = None
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def stop_further(self) -> None:
         """End all processes but the first."""
@@ -179,6 +147,8 @@ class Session:
         self.threads = available_threads()
         self._directory = Path(tempfile.mkdtemp(prefix="gprojci-session-"))
         self._files: dict[int, tuple[Case, Path]] = {}
+        self._audits: dict[int, tuple[Audit, Path]] = {}
+        self._headcount = Headcount()
         self.members = [Member(launch, self._directory / str(index)) for index, launch in enumerate(launches)]
         for index, member in enumerate(self.members):
             member.further = [
@@ -187,11 +157,13 @@ class Session:
             ]
 
     def __enter__(self) -> "Session":
+        self._headcount.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._headcount.__exit__()
         for member in self.members:
             member.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -209,12 +181,13 @@ class Session:
 
     def _send_start(self, member: Member) -> None:
         launch = member.launch
-        member.directory.mkdir()
+        member.directory.mkdir(mode=0o700)
         try:
-            member.process = BackendProcess(launch.python, member.directory, self.threads)
+            member.process = BackendProcess(launch.python, member.directory, self.threads, self.limits)
         except BackendFailure as failure:
             member.fail(failure.status, failure.detail)
             return
+        self._headcount.watch(member.process)
         member.process.send(
             {
                 "do": "start",
@@ -275,31 +248,72 @@ class Session:
             self._end(member, failure.status, f"{case.name}: {failure.detail}")
             return None
 
-    def time(self, member: Member, case: Case, repeat: int = 1, process: int = 0) -> list[StepSeconds] | None:
-        """Seconds of `repeat` steps, or None when the backend failed or its clock disagrees with the parent's.
+    def time(
+        self, member: Member, case: Case, repeat: int = 1, process: int = 0, audit: Audit | None = None
+    ) -> list[StepSeconds] | None:
+        """Seconds of `repeat` steps, each on inputs of its own, or None when the backend failed.
 
-        What the child claims must fit into what the parent saw go by; over many repeats it must also fill it. The step
-        is that of the member's process `process` mod their number; whichever fails, the member has failed.
+        The steps are those of the member's process `process` mod their number; whichever fails, the member has failed.
+        With an audit its inputs are those of each step, and their results are checked.
         """
         worker = member.all[process % len(member.all)]
+        steps: list[StepSeconds] = []
         try:
             self._load(worker, case)
-            if worker.rested:  # What it gave back must not be allocated within the time that counts.
-                self._request(worker, {"do": "time", "repeat": 1})
-            begin = time.perf_counter()
-            answer = self._request(worker, {"do": "time", "repeat": repeat})
-            elapsed = time.perf_counter() - begin
-            steps = _steps(answer, repeat)
-            # What the GPU did beside the passes went by as well; no more of it than there can have been counts.
-            claimed = sum(step.forward_backward + min(step.cover, COVER_LIMIT) for step in steps)
-            if claimed > elapsed or (repeat > 1 and elapsed > CLOCK_FACTOR * claimed + CLOCK_SLACK):
-                raise BackendFailure("wrong_result", f"its clock says {claimed:.4g} s, the ruler's {elapsed:.4g} s")
-            if member.further:
-                worker.rested = self._request(worker, {"do": "rest"}).get("rested") is True
+            file = None if audit is None else str(self._audit_file(audit))
+            for _ in range(repeat):
+                if worker.rested:  # What it gave back must not be allocated within the time that counts.
+                    self._request(worker, {"do": "turn", "audit": None})
+                    self._request(worker, {"do": "time", "repeat": 1, "idle": False})
+                self._request(worker, {"do": "turn", "audit": file})
+                taken, reading = self._timed(worker, 1)
+                self._request(worker, {"do": "unchanged"})
+                if audit is not None:
+                    self._audited(worker, audit)
+                steps += taken
+                member.single_calls.readings.append(reading)
+                if member.single_calls.due():
+                    member.single_calls.empties.append(self._idle(worker, 1))
+                if member.further:
+                    worker.rested = self._request(worker, {"do": "rest"}).get("rested") is True
         except BackendFailure as failure:
             self._end(member, failure.status, f"{case.name}: {failure.detail}")
             return None
         return steps
+
+    def check_clock(self, member: Member, case: Case, fastest: float, process: int = 0) -> bool:
+        """Hold a child's clock against the parent's over batches of steps (see `clock`); False when it failed.
+
+        Args:
+            member: the backend.
+            case: what it is timed on.
+            fastest: seconds of the fastest step so far.
+            process: which of the member's processes, mod their number.
+        """
+        worker = member.all[process % len(member.all)]
+        member.single_calls = clock.SingleCalls()
+        try:
+            self._load(worker, case)
+            for repeat in clock.batches(fastest):
+                self._request(worker, {"do": "turn", "audit": None})
+                empty = min(self._idle(worker, repeat) for _ in range(clock.EMPTIES))
+                reading = self._timed(worker, repeat)[1]
+                self._request(worker, {"do": "unchanged"})
+                if reading.agrees(empty, clock.SLACK[self.device]):
+                    return True
+            raise _clocks_disagree(reading.claimed, reading.elapsed - empty)
+        except BackendFailure as failure:
+            self._end(member, failure.status, f"{case.name}: {failure.detail}")
+            return False
+
+    def check_single_calls(self, member: Member, case: Case) -> bool:
+        """Hold the clock of all single steps since `check_clock` to the parent's; False when it failed."""
+        calls = member.single_calls
+        if not calls.agree(clock.SINGLE_SLACK[self.device]):
+            claimed, elapsed = (sum(getattr(c, name) for c in calls.readings) for name in ("claimed", "elapsed"))
+            failure = _clocks_disagree(claimed, elapsed - len(calls.readings) * max(calls.empties))
+            self._end(member, failure.status, f"{case.name}: {failure.detail}")
+        return member.ok
 
     def inspect(self, member: Member, case: Case, message: Mapping[str, Any]) -> dict[str, Any] | str:
         """Answer of the child to a question about a case that no measurement hangs on, or why there is none."""
@@ -328,10 +342,10 @@ class Session:
             return None
         elapsed = time.perf_counter() - begin
         try:
-            taken = _training_steps(answer, repeat)
+            taken = training_steps_of(answer, repeat)
             claimed = sum(one.seconds for one in taken)
             if claimed > elapsed or (repeat > 1 and elapsed > CLOCK_FACTOR * claimed + CLOCK_SLACK):
-                raise BackendFailure("wrong_result", f"its clock says {claimed:.4g} s, the ruler's {elapsed:.4g} s")
+                raise _clocks_disagree(claimed, elapsed)
         except BackendFailure as failure:
             self._end(member, failure.status, f"step {model}: {failure.detail}")
             return None
@@ -358,6 +372,10 @@ class Session:
 
     def statuses(self) -> tuple[Backend, ...]:
         """How every backend fared, controls left out."""
+        for member in self.members:
+            for one in member.all:
+                if one.process is not None and one.process.condemned is not None:
+                    self._end(member, "runtime_error", one.process.condemned)
         return tuple(
             Backend(m.launch.backend, m.launch.revision, m.launch.role, m.status, m.detail, m.start_seconds)
             for m in self.members
@@ -376,11 +394,50 @@ class Session:
             member.dtype = str(self._request(member, {**message, "deterministic": case.deterministic})["dtype"])
             member.loaded = (known[1], case.deterministic)
 
-    def _compute(self, member: Member, case: Case) -> dict[str, Tensor]:
-        output = member.directory / "results.safetensors"
-        self._load(member, case)
+    def _timed(self, member: Member, repeat: int) -> tuple[list[StepSeconds], clock.Reading]:
+        """Seconds of steps back to back; nothing but the steps is within the parent's reading."""
+        begin = time.perf_counter()
+        answer = self._request(member, {"do": "time", "repeat": repeat, "idle": False})
+        elapsed = time.perf_counter() - begin
+        steps, cover = steps_of(answer, repeat), cover_of(answer, repeat)
+        claimed = sum(step.forward_backward for step in steps)
+        if claimed + cover > elapsed:
+            raise _clocks_disagree(claimed + cover, elapsed)
+        return steps, clock.Reading(elapsed - cover, claimed, repeat)
+
+    def _idle(self, member: Member, repeat: int) -> float:
+        """Seconds of a request that does everything but call the backend."""
+        begin = time.perf_counter()
+        answer = self._request(member, {"do": "time", "repeat": repeat, "idle": True})
+        return time.perf_counter() - begin - cover_of(answer, repeat)
+
+    def _audit_file(self, audit: Audit) -> Path:
+        known = self._audits.get(id(audit))
+        if known is None:
+            path = self._directory / f"audit-{len(self._audits)}.safetensors"
+            known = self._audits[id(audit)] = (audit, path)
+            exchange.save(path, vars(audit.tensors))
+        return known[1]
+
+    def _audited(self, member: Member, audit: Audit) -> None:
+        output = member.directory / "audited.safetensors"
         output.unlink(missing_ok=True)
-        self._request(member, {"do": "compute", "file": str(output)})
+        message = {"do": "audited", "batch": audit.batch, "kv_head": audit.kv_head, "file": str(output)}
+        self._request(member, message)
+        complaint = audit.complaint(_read(output))
+        if complaint is not None:
+            raise BackendFailure("wrong_result", complaint)
+
+    def _compute(self, member: Member, case: Case) -> dict[str, Tensor]:
+        output, inputs = (member.directory / f"{name}.safetensors" for name in ("results", "inputs"))
+        self._load(member, case)
+        for file in (output, inputs):
+            file.unlink(missing_ok=True)
+        self._request(member, {"do": "compute", "file": str(output), "inputs": str(inputs)})
+        afterwards = _read(inputs)
+        for name, tensor in vars(case.tensors).items():
+            if name not in afterwards or not same_bits(afterwards[name], tensor.to(afterwards[name].dtype)):
+                raise BackendFailure("wrong_result", f"changed its input {name}")
         results = self._results(member, case, output)
         for name, tensor in results.items():
             count = int((~torch.isfinite(tensor)).sum())
@@ -398,10 +455,7 @@ class Session:
         member.stop()
 
     def _results(self, member: Member, case: Case, path: Path) -> dict[str, Tensor]:
-        try:
-            results = exchange.load(path)
-        except (OSError, exchange.MalformedFile) as error:
-            raise BackendFailure("runtime_error", f"left no readable results: {error}") from error
+        results = _read(path)
         shapes = {"o": case.tensors.q, "dq": case.tensors.q, "dk": case.tensors.k, "dv": case.tensors.v}
         for name in TENSORS:
             got = results.get(name)
@@ -417,31 +471,12 @@ def control_of(launch: Launch) -> Launch:
     return replace(launch, control=True)
 
 
-def _steps(answer: Mapping[str, Any], repeat: int) -> list[StepSeconds]:
-    forward, backward = answer.get("forward"), answer.get("backward")
-    if not (isinstance(forward, list) and isinstance(backward, list) and len(forward) == len(backward) == repeat):
-        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
-    if not all(isinstance(seconds, float) and 0 < seconds < float("inf") for seconds in (*forward, *backward)):
-        raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
-    further: list[list[Any]] = []
-    kinds: dict[str, Any] = {"forward_peak": int | None, "backward_peak": int | None}
-    kinds |= {"forward_host": float | None, "backward_host": float | None, "cover": float}
-    for name, kind in kinds.items():
-        found = answer.get(name)
-        if not (isinstance(found, list) and len(found) == repeat and all(isinstance(value, kind) for value in found)):
-            raise BackendFailure("runtime_error", "wrote into the channel to its parent")
-        if not all(value is None or 0 <= value < float("inf") for value in found):
-            raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
-        further.append(found)
-    return [StepSeconds(*parts) for parts in zip(forward, backward, *further, strict=True)]
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return exchange.load(path)
+    except (OSError, exchange.MalformedFile) as error:
+        raise BackendFailure("runtime_error", f"left no readable results: {error}") from error
 
 
-def _training_steps(answer: Mapping[str, Any], repeat: int) -> list[TrainingStepTaken]:
-    seconds, losses, peak = (answer.get(name) for name in ("seconds", "losses", "peak_memory_bytes"))
-    if not (isinstance(seconds, list) and isinstance(losses, list) and len(seconds) == len(losses) == repeat):
-        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
-    if not all(isinstance(value, float) for value in (*seconds, *losses)) or not isinstance(peak, int | None):
-        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
-    if not all(0 < value < float("inf") for value in seconds):
-        raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
-    return [TrainingStepTaken(value, loss, peak) for value, loss in zip(seconds, losses, strict=True)]
+def _clocks_disagree(claimed: float, elapsed: float) -> BackendFailure:
+    return BackendFailure("wrong_result", f"its clock says {claimed:.4g} s, the ruler's {elapsed:.4g} s")

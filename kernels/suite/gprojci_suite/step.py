@@ -12,12 +12,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from gprojci_suite.answers import TrainingStepTaken
 from gprojci_suite.contract.spec import ThroughputSpec
 from gprojci_suite.contract.timing import Comparison, StepMeasurement
 from gprojci_suite.contract.vocabulary import StepModel
 from gprojci_suite.decision import decides, next_look, ratio_interval
 from gprojci_suite.gpu_watch import STEADY, Watch
-from gprojci_suite.session import Member, Session, TrainingStepTaken
+from gprojci_suite.session import Member, Session
 from gprojci_suite.throughput import comparisons
 
 WARM_UP = 3

@@ -2,12 +2,15 @@
 
 import random
 import re
+import secrets
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from gprojci_suite import audit
+from gprojci_suite.answers import StepSeconds
 from gprojci_suite.ceilings import attention_flops
 from gprojci_suite.contract.spec import ThroughputSpec
 from gprojci_suite.contract.timing import Ceilings, Comparison, Measurement
@@ -16,11 +19,9 @@ from gprojci_suite.decision import RatioInterval, decides, next_look, ratio_inte
 from gprojci_suite.gpu_watch import STEADY, Watch
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
-from gprojci_suite.session import Case, Member, Session, StepSeconds
+from gprojci_suite.session import Case, Member, Session
 
 WARM_UP = 2
-AUDIT_SECONDS = 0.2
-AUDIT_REPEATS = 50
 
 Pair = tuple[StepSeconds, StepSeconds]
 
@@ -57,7 +58,7 @@ def shape_case(shape: str, causal: bool, seed: int) -> Case:
         raise InputError(f"{shape}: neither an input set nor a shape batch x heads x sequence x head_dim")
     generator = torch.Generator().manual_seed(seed)
     tensors = LayerTensors(*(torch.randn(*sizes, generator=generator).to(torch.bfloat16) for _ in range(4)))
-    return Case(case_name(shape, causal, torch.bfloat16), tensors, causal, sizes[3] ** -0.5)
+    return Case(case_name(shape, causal, torch.bfloat16), tensors, causal, sizes[3] ** -0.5, normal=True)
 
 
 def input_case(inputs: InputSet) -> Case:
@@ -85,11 +86,23 @@ def measure(
     Rounds of one step per backend in random order make the pairs, round i in process i mod `processes` of each. Where
     head against base (or against the anchor when there is no base) is not decided against the margin after `pairs`
     rounds, those two alone are paired further, twice as many each time, up to `max_pairs`. What `watch` finds throttled
-    is void and repeated in the same processes, until `max_pairs` are void.
+    is void and repeated in the same processes, until `max_pairs` are void. One step of each backend in the rounds, at
+    random, and one after the last are audited.
     """
     order = random.Random(seed)  # noqa: S311 (an order of measurements, not a secret)
     members = [member for member in session.members if member.ok and _warm(session, member, case)]
     samples: dict[Member, list[StepSeconds]] = {member: [] for member in members}
+    within, after = (
+        audit.draw(
+            case.tensors,
+            causal=case.causal,
+            softmax_scale=case.softmax_scale,
+            normal=case.normal,
+            device=session.device,
+        )
+        for _ in range(2)
+    )
+    audited = {member: secrets.randbelow(settings.pairs) for member in members}
     done = void = 0
     watch.throttled()  # What happened before is no affair of the first round.
     while done < settings.pairs and void < settings.max_pairs:
@@ -97,7 +110,8 @@ def measure(
             progress(f"throughput {case.name} {done}/{settings.pairs}")
         taken: dict[Member, list[StepSeconds]] = {}
         for member in _shuffled(members, order):
-            step = session.time(member, case, process=done) if member.ok else None
+            due = within if audited[member] == done else None
+            step = session.time(member, case, process=done, audit=due) if member.ok else None
             if step is not None:
                 taken[member] = step
         if watch.throttled():
@@ -114,6 +128,9 @@ def measure(
     for item in compared:
         if item.decisive and len(item.pairs) > 1:
             _decide(session, case, settings, seed, order, item, samples, progress, watch)
+    for member in _shuffled([member for member in alive if member.ok], order):
+        if session.time(member, case, process=secrets.randbelow(member.launch.processes), audit=after):
+            session.check_single_calls(member, case)
     finished = [item for item in compared if item.member.ok and item.against.ok and len(item.pairs) > 1]
     timed = [member for member in alive if member.ok and samples[member]]
     return (
@@ -140,15 +157,14 @@ def comparisons(members: Sequence[Member]) -> list[Compared]:
 
 
 def _warm(session: Session, member: Member, case: Case) -> bool:
-    """Warm up, then check the child's clock against the parent's over several steps, in every process of the member."""
+    """Warm up, then check the child's clock against the parent's over batches of steps, in every process."""
     for process in range(member.launch.processes):
         first = session.time(member, case, 1, process)
         warm = first and session.time(member, case, WARM_UP, process)
         if not warm:
             return False
         fastest = min(step.forward_backward for step in warm)
-        repeats = max(2, min(AUDIT_REPEATS, int(AUDIT_SECONDS / fastest)))
-        if session.time(member, case, repeats, process) is None:
+        if not session.check_clock(member, case, fastest, process):
             return False
     return True
 

@@ -39,7 +39,14 @@ SPEC: dict[str, Any] = {
         "processes": 1,
     },
     "invariants": {"shapes": ["1x1x16384x64"], "causal": True, "repeats": 5},
-    "limits": {"call_seconds": 120, "start_seconds": 120},
+    "limits": {
+        "call_seconds": 120,
+        "start_seconds": 120,
+        "output_bytes": 10**9,
+        "file_bytes": 20 * 10**9,
+        "processes": 1024,
+        "threads": 8192,
+    },
 }
 
 
@@ -87,6 +94,10 @@ def test_symmetry_and_determinism_need_an_input_set_or_a_shape(suite: str) -> No
         ({"suites": ["step"], "throughput": None}, "$.throughput.step_models"),
         ({"invariants": {"repeats": 1}}, "$.invariants.repeats"),
         ({"limits": {"call_seconds": 0}}, "$.limits.call_seconds"),
+        ({"limits": {"output_bytes": 0}}, "$.limits.output_bytes"),
+        ({"limits": {"file_bytes": 2**63}}, "$.limits.file_bytes"),
+        ({"limits": {"processes": -1}}, "$.limits.processes"),
+        ({"limits": {"threads": 0}}, "$.limits.threads"),
     ],
 )
 def test_refusals(change: dict[str, Any], where: str) -> None:

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from gprojci_suite import cli
+from gprojci_suite.answers import TrainingStepTaken
 from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.spec import LimitsSpec, ThroughputSpec
-from gprojci_suite.session import Launch, Member, Session, TrainingStepTaken, control_of
+from gprojci_suite.session import Launch, Member, Session, control_of
 from gprojci_suite.step import SHARE_PAIRS, measure
 from gprojci_suite.step_model import MODELS, NoAttention, TrainingStep, Transformer
 

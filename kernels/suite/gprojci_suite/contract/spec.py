@@ -98,18 +98,26 @@ class InvariantsSpec:
 
 @dataclass(frozen=True)
 class LimitsSpec:
-    """How long one backend may take before it is stopped."""
+    """What one backend may take before it is stopped."""
 
     call_seconds: float = 120.0
     """Longest single call of a backend, in seconds."""
     start_seconds: float = 120.0
     """Longest start of a backend's process, in seconds."""
+    output_bytes: int = 10**9
+    """Most that a backend's process and its descendants may print together, in bytes."""
+    file_bytes: int = 20 * 10**9
+    """Largest single file that a process may write, its results included, in bytes."""
+    processes: int = 1024
+    """Most processes at a time, the backend's own included."""
+    threads: int = 8192
+    """Most threads at a time, of all these processes together."""
 
     def check(self, path: str) -> None:
-        """Raise ContractError unless both are positive."""
-        for name in ("call_seconds", "start_seconds"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ContractError(f"{path}.{name}", "must be a finite number above zero")
+        """Raise ContractError unless all are positive and the system can hold them."""
+        for name in ("call_seconds", "start_seconds", "output_bytes", "file_bytes", "processes", "threads"):
+            if not 0 < getattr(self, name) < 2**63:
+                raise ContractError(f"{path}.{name}", "must be a finite number above zero and below 2**63")
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,7 @@ class RunSpec:
     invariants: InvariantsSpec = field(default_factory=InvariantsSpec)
     """Settings of the symmetry and determinism suites."""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
-    """Time limits of each backend."""
+    """Limits of each backend on time, output, files and processes."""
 
     def check(self, path: str) -> None:
         """Raise ContractError where fields contradict each other."""
