@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from deployment import BIN, free_port
 
+from gprojci_service.demo import EXAMPLES
 from gprojci_service.demo_repository import PROJECTIONS, DemoRepository
 from gprojci_service.errors import ConfigurationError
 from gprojci_service.webhooks.schemas import PullRequestEvent, Push
@@ -61,6 +62,9 @@ def test_pass_fail_pass(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=850)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "As it should be." in done.stdout
+    examples = sorted(file.name.removesuffix(".json.gz") for file in (ROOT / EXAMPLES).glob("*.json.gz"))
+    shown = [line.split()[1].rstrip(":") for line in done.stdout.splitlines() if "/reports/" in line]
+    assert shown == examples != []
     verdicts = [line.split()[1] for line in done.stdout.splitlines() if "/jobs/" in line]
     assert verdicts == ["pass", "fail", "pass"]
     assert "dQ error on late-keybias is 4,3" in done.stdout

@@ -105,8 +105,8 @@ def test_every_command_of_the_service_has_its_row_with_its_options() -> None:
 
 
 def test_every_option_of_a_group_is_documented() -> None:
-    group = gprojci_service.cli.cli.commands["job"]
-    assert missing(SERVICE, options(group)) == []
+    for group in gprojci_service.cli.cli.commands.values():
+        assert missing(SERVICE, options(group)) == []
 
 
 def test_every_option_of_the_worker_has_its_row() -> None:

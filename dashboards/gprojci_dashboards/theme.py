@@ -90,6 +90,10 @@ HEAT: tuple[tuple[float, Tone], ...] = (
     (1.0, Tone("#9c2a12", "#ff8a5c")),
 )
 
+# Where a logarithmic axis of ratios has its ticks.
+_RATIOS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+RATIO_TICKS: dict[str, Any] = {"tickvals": list(_RATIOS), "ticktext": [f"{ratio:g}×" for ratio in _RATIOS]}
+
 FONT = 'ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 
 
@@ -99,6 +103,24 @@ def look(backend: str) -> tuple[str, str, str]:
     if index is None:
         index = int.from_bytes(hashlib.sha256(backend.encode()).digest()[:4], "big") % len(SERIES)
     return SERIES[index].light, SYMBOLS[index % len(SYMBOLS)], DASHES[index % len(DASHES)]
+
+
+def distinct_looks(backends: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour (light) and marker symbol of each backend where a legend alone tells them apart: no two are the same.
+
+    The first of those that share a look keeps it, the others take another symbol or, with all taken, another colour.
+    """
+    taken: dict[str, tuple[str, str]] = {}
+    for backend in dict.fromkeys(backends):
+        colour, symbol, _ = look(backend)
+        place, start = [tone.light for tone in SERIES].index(colour), SYMBOLS.index(symbol)
+        for turn in range(len(SERIES) * len(SYMBOLS)):
+            colours, symbols = divmod(turn, len(SYMBOLS))
+            found = SERIES[(place + colours) % len(SERIES)].light, SYMBOLS[(start + symbols) % len(SYMBOLS)]
+            if found not in taken.values():
+                break
+        taken[backend] = found
+    return taken
 
 
 def dark_map() -> dict[str, str]:

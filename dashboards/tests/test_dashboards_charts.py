@@ -14,6 +14,7 @@ import pytest
 from gprojci_dashboards import charts, theme
 from gprojci_dashboards.charts import (
     error_distribution,
+    error_surface,
     history,
     paired_ratios,
     pareto,
@@ -55,6 +56,13 @@ FULL: dict[str, Any] = {
         ),
         0.0035,
     ),
+    "error_surface": error_surface.SurfaceData(
+        "dQ",
+        (0.0, 300.0),
+        (1.0, 16.0),
+        tuple(error_surface.Facet(name, ((0.002, 0.003), (44.0, None))) for name in ("gproj", "fa3", "fp32", "<b>odd")),
+        0.0035,
+    ),
     "slices_heatmap": slices_heatmap.HeatmapData(
         "dQ", ("L1.b0.h0", "L1.b0.h1"), ("gproj", "fp32"), ((0.3, 0.00001), (math.nan, None)), 0.0035
     ),
@@ -70,6 +78,7 @@ EMPTY: dict[str, Any] = {
     "pareto": pareto.ParetoData((), "sdpa-math"),
     "history": history.HistoryData("dQ error", "fraction", (), ()),
     "error_distribution": error_distribution.DistributionData("dQ", ()),
+    "error_surface": error_surface.SurfaceData("dQ", (), (), ()),
     "slices_heatmap": slices_heatmap.HeatmapData("dQ", (), (), ()),
     "paired_ratios": paired_ratios.PairedRatiosData(()),
     "training_story": training_story.TrainingData((), "FlashAttention-3"),
@@ -192,3 +201,47 @@ def test_one_wild_pair_does_not_hide_the_rest_and_is_counted() -> None:
     chart = paired_ratios.figure(paired_ratios.PairedRatiosData((comparison,), 0.1))
     assert chart.layout.xaxis.range[1] < 1.2
     assert any("1 of the pairs beyond" in (note.text or "") for note in chart.layout.annotations)
+
+
+def test_the_surface_draws_each_backend_in_a_box_of_its_own() -> None:
+    figure = json.loads(charts.load("error_surface").figure(FULL["error_surface"]).to_json())
+    layout = figure["layout"]
+    boxes = [(layout[f"xaxis{end}"]["domain"], layout[f"yaxis{end}"]["domain"]) for end in ("", "2", "3", "4")]
+    for place, (across, down) in enumerate(boxes):
+        for other_across, other_down in boxes[place + 1 :]:
+            apart = across[1] <= other_across[0] or other_across[1] <= across[0]
+            assert apart or down[1] <= other_down[0] or other_down[1] <= down[0]
+    assert [trace.get("showscale") for trace in figure["data"]] == [True, False, False, False]
+    assert "&lt;b&gt;odd" in json.dumps(layout["annotations"])
+    assert figure["data"][0]["z"][1] == [1.0, None]
+
+
+def test_ratios_that_lie_far_apart_get_a_logarithmic_axis() -> None:
+    near = paired_ratios.Comparison("near", (1.0, 1.1), 1.05, 1.0, 1.1)
+    far = paired_ratios.Comparison("far", (14.0, 15.0), 14.5, 14.0, 15.0, void_pairs=2)
+    chart = charts.load("paired_ratios")
+    axes = [
+        json.loads(chart.figure(paired_ratios.PairedRatiosData(rows)).to_json())["layout"]["xaxis"]
+        for rows in ((near,), (near, far))
+    ]
+    assert axes[0].get("type") is None
+    assert axes[1]["type"] == "log"
+    assert 10 ** axes[1]["range"][0] < 1.0
+    assert 10 ** axes[1]["range"][1] > 15.0
+    assert "2 void" in chart.figure(paired_ratios.PairedRatiosData((far,))).to_json()
+
+
+def test_many_marks_are_told_apart_by_the_legend() -> None:
+    names = [f"peer-{number}" for number in range(40)]
+    marks = tuple(
+        pareto.Mark(name, "peer", 0.01 + place / 1000, 0, 0.1, 1 + place, 1, 2) for place, name in enumerate(names)
+    )
+    chart = charts.load("pareto")
+    figure = json.loads(chart.figure(pareto.ParetoData(marks, "fa3")).to_json())
+    traces = [trace for trace in figure["data"] if trace.get("name") in names]
+    assert len({(trace["marker"]["color"], trace["marker"]["symbol"]) for trace in traces}) == len(names)
+    assert {trace["mode"] for trace in traces} == {"markers"}
+    assert figure["layout"]["showlegend"] is True
+    few = json.loads(chart.figure(pareto.ParetoData(marks[:4], "fa3")).to_json())
+    assert few["layout"]["showlegend"] is False
+    assert "markers+text" in {trace["mode"] for trace in few["data"]}

@@ -22,6 +22,7 @@ from gprojci_service.jobs.endpoints import router as jobs
 from gprojci_service.pages import endpoints as pages
 from gprojci_service.projects.endpoints import router as projects
 from gprojci_service.regressions.endpoints import router as regressions
+from gprojci_service.reports.endpoints import router as reports
 from gprojci_service.results.endpoints import router as results
 from gprojci_service.settings import Settings, load_settings
 from gprojci_service.webhooks.endpoints import router as webhooks
@@ -53,7 +54,7 @@ def create_app(settings: Settings) -> FastAPI:
         '`{"error": "JobNotFound", "detail": "…"}` with the fitting status.',
     )
     app.state.context, app.state.settings, app.state.database = context, settings, context.database
-    for router in (projects, jobs, results, verdicts, regressions, inputs, workers, tokens, worker_api):
+    for router in (projects, jobs, results, reports, verdicts, regressions, inputs, workers, tokens, worker_api):
         app.include_router(router, prefix="/api/v1")
     app.include_router(webhooks)
     app.include_router(health)

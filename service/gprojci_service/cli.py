@@ -18,10 +18,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from gprojci_service import __version__
 from gprojci_service.access import repository as tokens
 from gprojci_service.access import service as access
+from gprojci_service.client import call, speaks_to_the_service
 from gprojci_service.context import Context
 from gprojci_service.demo import demo
 from gprojci_service.errors import ServiceError
 from gprojci_service.models.token import SCOPES
+from gprojci_service.reports.commands import report
 from gprojci_service.serve import Embedded
 from gprojci_service.settings import load_settings
 
@@ -127,19 +129,9 @@ def token_revoke(token_id: int) -> None:
 
 
 @cli.group()
-@click.option(
-    "--url",
-    envvar="GPROJCI_URL",
-    default="http://127.0.0.1:8000",
-    show_default=True,
-    help="Address of the service (GPROJCI_URL).",
-)
-@click.option("--token", "secret", envvar="GPROJCI_TOKEN", help="Token of scope write (GPROJCI_TOKEN).")
-@click.pass_context
-def job(context: click.Context, url: str, secret: str | None) -> None:
+@speaks_to_the_service
+def job() -> None:
     """Jobs of a running service."""
-    headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-    context.obj = context.with_resource(httpx.Client(base_url=url.rstrip("/") + "/api/v1", headers=headers, timeout=30))
 
 
 @job.command("list")
@@ -149,7 +141,7 @@ def job(context: click.Context, url: str, secret: str | None) -> None:
 def job_list(client: httpx.Client, project: str | None, state: str | None) -> None:
     """Lists jobs, newest first."""
     filters = {key: value for key, value in (("project", project), ("state", state)) if value}
-    for entry in _call(client, "GET", "/jobs", params=filters):
+    for entry in call(client, "GET", "/jobs", params=filters):
         click.echo(
             f"{entry['id']:6}  {entry['state']:17} {entry['hardware']:12} {entry['kind']:13} {entry['head_sha'][:10]}"
         )
@@ -163,7 +155,7 @@ def job_list(client: httpx.Client, project: str | None, state: str | None) -> No
 @click.pass_obj
 def job_run(client: httpx.Client, project: str, head_sha: str, base_sha: str | None, wait: bool) -> None:
     """Asks for a measurement of a commit (full SHA) of a registered project."""
-    made = _call(client, "POST", "/jobs", json={"project": project, "head_sha": head_sha, "base_sha": base_sha})
+    made = call(client, "POST", "/jobs", json={"project": project, "head_sha": head_sha, "base_sha": base_sha})
     for entry in made:
         click.echo(f"job {entry['id']} on {entry['hardware']}")
     if wait:
@@ -183,7 +175,7 @@ def job_wait(client: httpx.Client, job_id: int) -> None:
 @click.pass_obj
 def job_rerun(client: httpx.Client, job_id: int) -> None:
     """Measures the same commits once more."""
-    click.echo(f"job {_call(client, 'POST', f'/jobs/{job_id}/rerun')['id']}")
+    click.echo(f"job {call(client, 'POST', f'/jobs/{job_id}/rerun')['id']}")
 
 
 @job.command("cancel")
@@ -192,7 +184,7 @@ def job_rerun(client: httpx.Client, job_id: int) -> None:
 @click.pass_obj
 def job_cancel(client: httpx.Client, job_id: int, reason: str) -> None:
     """Cancels an open job."""
-    _call(client, "POST", f"/jobs/{job_id}/cancel", json={"reason": reason})
+    call(client, "POST", f"/jobs/{job_id}/cancel", json={"reason": reason})
     click.echo(f"job {job_id} is cancelled")
 
 
@@ -202,13 +194,13 @@ def job_cancel(client: httpx.Client, job_id: int, reason: str) -> None:
 @click.pass_obj
 def job_approve(client: httpx.Client, job_id: int, head_sha: str) -> None:
     """Lets a fork's commit (full SHA) be built."""
-    _call(client, "POST", f"/jobs/{job_id}/approve", json={"head_sha": head_sha})
+    call(client, "POST", f"/jobs/{job_id}/approve", json={"head_sha": head_sha})
     click.echo(f"job {job_id} is queued")
 
 
 def _wait(client: httpx.Client, job_id: int) -> dict[str, Any]:
     while True:
-        entry: dict[str, Any] = _call(client, "GET", f"/jobs/{job_id}")
+        entry: dict[str, Any] = call(client, "GET", f"/jobs/{job_id}")
         if entry["state"] not in OPEN:
             verdict = entry["verdict"]
             click.echo(
@@ -225,16 +217,5 @@ def _exit_by(entries: list[dict[str, Any]]) -> None:
     sys.exit(1 if "fail" in words else 3 if "error" in words else 0)
 
 
-def _call(client: httpx.Client, method: str, path: str, **request: Any) -> Any:
-    response = client.request(method, path, **request)
-    if response.is_success:
-        return response.json()
-    try:
-        detail = response.json()["detail"]
-    except (ValueError, KeyError):
-        detail = response.text[:300]
-    click.echo(f"gprojci: HTTP {response.status_code}: {detail}", err=True)
-    sys.exit(3 if response.status_code >= 500 else 2)
-
-
-cli.add_command(demo)
+for command in (demo, report):
+    cli.add_command(command)

@@ -7,6 +7,7 @@ for three verdicts: a good commit passes, a pull request that optimises the proj
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from gprojci_service.github.signature import sign
 EXPECTED = ("pass", "fail", "pass")
 MARKS = {"pass": "✓", "fail": "✗", "neutral": "–", "error": "!"}
 JOB_SECONDS = 900.0
+EXAMPLES = Path("kernels", "suite", "examples")
 
 
 @click.command()
@@ -57,6 +59,7 @@ def demo(data_dir: Path, source: Path, port: int, once: bool) -> None:
     _clear(data_dir)
     repository.create()
     with _Service(data_dir, port) as service:
+        _show_examples(service, source)
         verdicts = _play(service, repository)
         good = tuple(entry["verdict"]["verdict"] for entry in verdicts) == EXPECTED and _names_the_fault(verdicts[1])
         _conclude(service, verdicts, good)
@@ -82,6 +85,22 @@ def _clear(data_dir: Path) -> None:
         if entry.name == "lock" or entry.name == "cache":
             continue
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def _show_examples(service: _Service, source: Path) -> None:
+    """Imports the checkout's example reports, so that the pages show sessions of real GPUs from the first minute."""
+    headers = {"Authorization": f"Bearer {(service.data_dir / 'token').read_text().strip()}"}
+    for file in sorted((source / EXAMPLES).glob("*.json.gz")):
+        name = file.name.removesuffix(".json.gz")
+        answer = httpx.post(
+            f"{service.url}/api/v1/reports",
+            params={"title": f"Example {name}"},
+            content=gzip.decompress(file.read_bytes()),
+            headers=headers,
+            timeout=60,
+        )
+        answer.raise_for_status()
+        click.echo(f"example {name}: {service.url}/reports/{answer.json()['id']}")
 
 
 def _play(service: _Service, repository: DemoRepository) -> list[dict[str, Any]]:

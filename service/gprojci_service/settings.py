@@ -44,7 +44,7 @@ class Settings(BaseSettings):
     )
     reaper_seconds: float = Field(15.0, gt=0, description="How often expired leases and lost messages are looked for.")
     max_webhook_bytes: int = Field(25 * 1024 * 1024, description="Largest webhook body; GitHub's own cap is 25 MB.")
-    max_report_bytes: int = Field(64 * 1024 * 1024, description="Largest report body a worker may send.")
+    max_report_bytes: int = Field(64 * 1024 * 1024, description="Largest report that is imported.")
 
     @field_validator("webhook_secret")
     @classmethod

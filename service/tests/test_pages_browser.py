@@ -35,7 +35,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict
     app = create_app(settings)
     app.state.database.migrate()
     with app.state.database.session(writes=True) as session:
-        jobs = Seed(session, settings).everything()
+        seed = Seed(session, settings)
+        jobs = seed.everything() | seed.examples()
         session.info.clear()
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)

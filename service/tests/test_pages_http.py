@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
@@ -37,7 +38,8 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestCli
     app: FastAPI = create_app(settings)
     app.state.database.migrate()
     with app.state.database.session(writes=True) as session:
-        jobs = Seed(session, settings).everything()
+        seed = Seed(session, settings)
+        jobs = seed.everything() | seed.examples()
         session.info.clear()  # the messages of a real instance; no broker is here
     with TestClient(app) as client:
         yield client, jobs
@@ -120,6 +122,71 @@ def test_the_failing_job_names_tensor_input_head_value_and_limit(lived_in: tuple
     assert "\x1b" not in text
     assert "[32m" not in text
     assert "/projects/gproj-ci/gproj/compare?base=5e6f5e6f5e6f&amp;head=6f706f706f70" in text
+
+
+def section(text: str, name: str) -> str:
+    """A panel of a page, by the id of its heading."""
+    start = text.index(f'<section class="panel" aria-labelledby="{name}">')
+    return text[start : text.index("</section>", start)]
+
+
+def words_of(text: str) -> str:
+    """What is read of a piece of markup, chart data left out."""
+    plain = re.sub(r"<script.*?</script>", " ", text, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", plain)).split())
+
+
+def test_a_job_shows_everything_its_report_holds(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    text = client.get(f"/jobs/{jobs['broken']}?symmetry=late-keybias").text
+    step = words_of(section(text, "step"))
+    assert "gproj tiny 205 ms +4.7% +4.1% … +5.2% 18% 7.4807 3.0 GiB" in step
+    assert "void: the GPU was slowed down" in step
+    surface = figures(section(text, "surface"))[0]
+    assert surface["data"][0]["y"] == ["0", "300"]
+    assert {trace["type"] for trace in surface["data"]} == {"heatmap"}
+    symmetry = words_of(section(text, "symmetry"))
+    assert "gproj 0.06% worst 90% at L1.b0.h0" in symmetry
+    assert "sdpa-flash 73%" in symmetry
+    determinism = words_of(section(text, "determinism"))
+    assert "gproj as it is differs by up to 0.012% same bits" in determinism
+    assert (
+        'gproj deterministic=True takes no keyword deterministic <script>alert("x")</script> not possible'
+        in determinism
+    )
+    speed = words_of(section(text, "throughput"))
+    assert "311 TFLOP/s, 42%" in speed
+    assert "742 TFLOP/s in a square BF16 matrix product" in speed
+    assert "2.5 GiB" in speed
+    environment = words_of(section(text, "environment"))
+    assert "during sm 1,980 MHz sw_power_cap" in environment
+    assert words_of(section(text, "accuracy-speed"))
+
+
+def test_a_choice_keeps_the_others(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    text = client.get(f"/jobs/{jobs['broken']}?surface=dk&tensor=o&symmetry=1x1x16384x64.causal.bfloat16").text
+    kept = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', section(text, "accuracy"))
+    assert {"surface": "dk", "symmetry": "1x1x16384x64.causal.bfloat16"}.items() <= dict(kept).items()
+    assert "dK: 2 offsets" in words_of(section(text, "surface"))
+    assert "1x1x16384x64.causal.bfloat16" in words_of(section(text, "symmetry"))
+
+
+def test_an_example_of_real_hardware_is_a_page(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, numbers = lived_in
+    for name, number in numbers.items():
+        if not name.endswith(".json.gz"):
+            continue
+        report = client.get(f"/api/v1/reports/{number}").json()
+        text = client.get(f"/reports/{number}").text
+        assert report["environment"]["device_name"] in words_of(section(text, "environment"))
+        assert report["repro"] in words_of(section(text, "repro"))
+        for part in ("throughput", "step", "surface", "accuracy"):
+            assert (f'aria-labelledby="{part}"' in text) == bool(report.get(part)), (name, part)
+        measured = {entry["backend"] for entry in report["backends"] if entry["status"] == "ok"}
+        assert [backend for backend in measured if f"{backend}" not in words_of(text)] == []
+        failed = [entry["backend"] for entry in report["backends"] if entry["status"] != "ok"]
+        assert [backend for backend in failed if backend not in words_of(section(text, "failed"))] == []
 
 
 def test_the_reader_reaches_the_cause_in_two_clicks(lived_in: tuple[TestClient, dict[str, int]]) -> None:
@@ -248,7 +315,7 @@ def test_an_empty_instance_offers_three_steps(empty: TestClient) -> None:
     assert text.count("<li><h2>") == 3
     assert "/webhooks/github" in text
     assert "gprojci.toml" in text
-    for address in ("/jobs", "/inputs", "/workers"):
+    for address in ("/jobs", "/inputs", "/reports", "/workers"):
         assert empty.get(address).status_code == 200
 
 

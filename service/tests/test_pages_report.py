@@ -65,6 +65,87 @@ def summary_of(values: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def invariants(columns: list[tuple[str, str, str]]) -> dict[str, Any]:
+    """What the surface, symmetry, determinism and step suites would say of these backends."""
+    named = [{"backend": name, "revision": revision} for name, revision, _ in columns]
+    leaks = {"emulated-fa3", "emulated-fa3-unfused", "sdpa-flash"}
+    points = [
+        {**entry, "ratio": ratio, "logit_std": std, "tensor": tensor, "median": error, "worst": error * 2}
+        for entry in named
+        for ratio in (0.0, 300.0)
+        for std in (1.0, 16.0)
+        for tensor in ("dq", "dk")
+        for error in [0.73 if entry["backend"] in leaks and ratio else 0.002]
+    ]
+    summary = [
+        {
+            **entry,
+            "case": case,
+            "response": response,
+            "median": 0.73 if entry["backend"] in leaks and response == "dq_key_shift" else 0.0006,
+            "worst": 0.9,
+            "worst_slice": "L1.b0.h0",
+            "slices": 8,
+            "vanishing": 1,
+        }
+        for entry in named
+        for case in ("late-keybias", "1x1x16384x64.causal.bfloat16")
+        for response in ("dq_key_shift", "dk_row_sum")
+    ]
+    repeats = [
+        {
+            **entry,
+            "case": "late-keybias",
+            "tensor": tensor,
+            "deterministic_requested": requested,
+            "repeats": 0 if requested else 5,
+            "bitwise": None if requested else tensor != "dq",
+            "spread": None if requested else (0.0 if tensor != "dq" else 0.00012),
+            "detail": f"takes no keyword deterministic {NASTY}" if requested else None,
+        }
+        for entry in named
+        for requested in (False, True)
+        for tensor in ("o", "dq")
+    ]
+    steps = [
+        {
+            **entry,
+            "model": "tiny",
+            "seconds": [0.2, 0.21],
+            "median_seconds": 0.205,
+            "attention_share": 0.18,
+            "peak_memory_bytes": 3 * 2**30,
+            "loss": 7.4807,
+        }
+        for entry in named
+    ]
+    compared = [
+        {
+            **entry,
+            "against_backend": "sdpa-math",
+            "against_revision": "ruler",
+            "case": "tiny",
+            "pass": "step",
+            "pairs": 4,
+            "ratio": 1.047,
+            "low": 1.041,
+            "high": 1.052,
+            "confidence": 0.95,
+            "ratios": [1.04, 1.05, 1.045, 1.05],
+            "control": False,
+            "void_pairs": 3,
+        }
+        for entry in named
+        if entry["backend"] != "sdpa-math"
+    ]
+    return {
+        "surface": {"points": points},
+        "symmetry": {"responses": [], "summary": summary},
+        "determinism": repeats,
+        "step": {"measurements": steps, "comparisons": compared},
+    }
+
+
 def report_of(head: str, base: str | None, *, broken: bool, base_broken: bool, drift: float = 1.0) -> dict[str, Any]:
     """A suite report in the contract's format, checked against it."""
     revisions = ["head", "base"] if base else ["head"]
@@ -237,6 +318,15 @@ def report_of(head: str, base: str | None, *, broken: bool, base_broken: bool, d
             "comparisons": comparisons,
         },
     }
+    if broken:
+        body |= invariants(columns)
+        body["environment"]["samples"] = [
+            {"moment": moment, "clocks": {"clocks.sm": 1980.0}, "throttle_reasons": why, "foreign_processes": None}
+            for moment, why in (("before", []), ("during", ["sw_power_cap"]))
+        ]
+        body["throughput"]["ceilings"] = {"matmul_tflops": 742.0, "copy_gb_s": 4100.0}
+        for entry in body["throughput"]["measurements"]:
+            entry |= {"tflops": 311.0, "ceiling_share": 0.42, "peak_memory_bytes": 5 * 2**29}
     return SuiteReport.from_json(body).to_json()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -24,10 +25,13 @@ from gprojci_service.models import (
     Worker,
     now,
 )
+from gprojci_service.reports import service as imported
 from gprojci_service.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_report import MANIFEST, NASTY, report_of
+
+EXAMPLES = Path(__file__).parents[2] / "kernels" / "suite" / "examples"
 
 
 class Seed:
@@ -255,6 +259,14 @@ class Seed:
         ).id
         return jobs
 
+    def examples(self) -> dict[str, int]:
+        """Imports every example report of the suite; returns their numbers by file name."""
+        found = {}
+        for file in sorted(EXAMPLES.glob("*.json.gz")):
+            text = gzip.decompress(file.read_bytes()).decode()
+            found[file.name] = imported.take(self.session, f"{file.name} {NASTY}", text)[0].id
+        return found
+
 
 def settings_for(directory: Path) -> Settings:
     return Settings(
@@ -280,7 +292,9 @@ def addresses(jobs: dict[str, int]) -> list[str]:
         "/jobs?state=fail",
         "/inputs",
         "/workers",
-        *(f"/jobs/{number}" for number in jobs.values()),
+        "/reports",
+        *(f"/reports/{number}" for name, number in jobs.items() if name.endswith(".json.gz")),
+        *(f"/jobs/{number}" for name, number in jobs.items() if not name.endswith(".json.gz")),
     ]
 
 

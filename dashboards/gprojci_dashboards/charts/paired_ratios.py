@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
 from gprojci_dashboards import theme
 
 TITLE = "Paired timing ratios"
+LOGARITHMIC_FROM = 5.0
+"""Largest over smallest ratio shown from which the axis is logarithmic."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Comparison:
     low: float
     high: float
     control: bool = False  # the A/A control: the same code on both sides
+    void_pairs: int = 0  # thrown away because the device was slowed down while they were measured
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,8 @@ def figure(data: PairedRatiosData) -> go.Figure:
                 },
                 hovertemplate=(
                     f"<b>{html.escape(comparison.label)}</b><br>median {comparison.ratio:.3f}× "
-                    f"({comparison.low:.3f} … {comparison.high:.3f}), {len(comparison.ratios)} pairs<extra></extra>"
+                    f"({comparison.low:.3f} … {comparison.high:.3f}), {len(comparison.ratios)} pairs"
+                    f"{f', {comparison.void_pairs} void' if comparison.void_pairs else ''}<extra></extra>"
                 ),
                 showlegend=False,
             )
@@ -114,7 +120,7 @@ def figure(data: PairedRatiosData) -> go.Figure:
     theme.styled(chart, height=max(200, 100 + 54 * len(rows)), legend=False)
     chart.update_layout(
         margin={"l": 8, "r": 12, "t": 28, "b": 8},
-        xaxis=theme.axis("time ratio of one pair (left is faster)", ticksuffix="×", range=[low, high]),
+        xaxis=theme.axis("time ratio of one pair (left is faster)", **_extent(low, high)),
         yaxis=theme.axis(
             "",
             showticklabels=False,
@@ -133,8 +139,17 @@ def _window(data: PairedRatiosData) -> tuple[float, float]:
         pairs = sorted(comparison.ratios)
         cut = len(pairs) // 20
         ends += [comparison.low, comparison.high, *pairs[cut : len(pairs) - cut]]
+    if max(ends) / min(ends) > LOGARITHMIC_FROM:
+        return min(ends) / 1.15, max(ends) * 1.15
     padding = 0.05 * (max(ends) - min(ends)) or 0.05
     return min(ends) - padding, max(ends) + padding
+
+
+def _extent(low: float, high: float) -> dict[str, Any]:
+    """Type and range of the axis: logarithmic where one backend takes many times as long as another."""
+    if low > 0 and high / low > LOGARITHMIC_FROM:
+        return {"type": "log", "range": [math.log10(low), math.log10(high)], **theme.RATIO_TICKS}
+    return {"range": [low, high], "ticksuffix": "×"}
 
 
 def _jitter(index: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -12,6 +13,8 @@ from gprojci_dashboards import theme
 from gprojci_dashboards.readable import percent
 
 TITLE = "Accuracy against speed"
+NAMED_AT_MOST = 10
+"""Marks that are named beside themselves; with more of them the legend names all."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,11 @@ def figure(data: ParetoData) -> go.Figure:
     for backend in dict.fromkeys(step.backend for step in data.path):
         _add_path(chart, data, backend)
     places = label_places(marks)
+    crowded = len(marks) > NAMED_AT_MOST
+    looks = theme.distinct_looks(mark.backend for mark in marks) if crowded else {}
     for mark in sorted(marks, key=lambda mark: mark.role != "subject"):
-        _add_mark(chart, mark, name, data, places[mark.backend])
+        look = looks.get(mark.backend) or theme.look(mark.backend)[:2]
+        _add_mark(chart, mark, name, data, places[mark.backend], look)
 
     errors = [value for mark in marks for value in (mark.error, mark.error_low, mark.error_high)]
     errors += [step.error for step in data.path]
@@ -111,8 +117,7 @@ def figure(data: ParetoData) -> go.Figure:
         x_axis |= {
             "type": "log",
             "range": theme.log_range(times, pad=0.12),
-            "tickvals": [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100],
-            "ticktext": ["0.05×", "0.1×", "0.2×", "0.5×", "1×", "2×", "5×", "10×", "20×", "50×", "100×"],
+            **theme.RATIO_TICKS,
         }
     else:
         reach = [*times, *(end for mark in marks for end in (mark.time_low, mark.time_high))]
@@ -126,12 +131,16 @@ def figure(data: ParetoData) -> go.Figure:
         ticktext=labels,
         range=theme.log_range(errors),
     )
-    narrow = {
+    narrow: dict[str, Any] = {
         "showlegend": True,
         "xaxis": {"title": {"text": f"time ÷ {data.anchor}"}},
         "yaxis": {"title": {"text": f"{name} error"}},
     }
-    theme.styled(chart, height=440, legend=False, narrow=narrow)
+    if crowded:
+        # Names beside so many marks would lie on each other; the legend may take half of the height.
+        chart.update_traces(mode="markers", selector={"mode": "markers+text"})
+        narrow["height"] = 360 + 20 * len(marks)
+    theme.styled(chart, height=520 if crowded else 440, legend=crowded, narrow=narrow)
     chart.update_layout(xaxis=x_axis, yaxis=y_axis)
     return chart
 
@@ -187,8 +196,8 @@ def label_places(marks: tuple[Mark, ...]) -> dict[str, str]:
     return places
 
 
-def _add_mark(chart: go.Figure, mark: Mark, tensor: str, data: ParetoData, place: str) -> None:
-    colour, symbol, _ = theme.look(mark.backend)
+def _add_mark(chart: go.Figure, mark: Mark, tensor: str, data: ParetoData, place: str, look: tuple[str, str]) -> None:
+    colour, symbol = look
     subject = mark.role == "subject"
     role = {"subject": "under test", "anchor": "the anchor", "peer": "peer"}.get(mark.role, mark.role)
     note = f" · {mark.note}" if mark.note else ""

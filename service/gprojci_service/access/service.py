@@ -96,6 +96,16 @@ def require_write(request: Request, session: SessionDep) -> Token:
     return authenticate(session, request.headers.get("authorization"), "write")
 
 
+def authorize_write(request: Request) -> None:
+    """Checks for scope write in a transaction of its own, before a body that takes long to come is read.
+
+    Raises:
+        Unauthorized, Forbidden: as `authenticate`.
+    """
+    with request.app.state.database.session(writes=True) as session:
+        authenticate(session, request.headers.get("authorization"), "write")
+
+
 def require_read(request: Request, session: SessionDep) -> Iterator[None]:
     """FastAPI dependency of the reading API: open where GPROJCI_PUBLIC_READ is set, else like writing."""
     if not request.app.state.settings.public_read:

@@ -5,6 +5,7 @@ from gprojci_service.models.base import Base, now
 from gprojci_service.models.build import Build
 from gprojci_service.models.commit import Commit
 from gprojci_service.models.github_report import GithubReport
+from gprojci_service.models.imported_report import ImportedReport
 from gprojci_service.models.input_set import InputSet
 from gprojci_service.models.job import Job
 from gprojci_service.models.log_chunk import LogChunk
@@ -25,6 +26,7 @@ __all__ = [
     "Build",
     "Commit",
     "GithubReport",
+    "ImportedReport",
     "InputSet",
     "Job",
     "LogChunk",

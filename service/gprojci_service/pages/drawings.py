@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from gprojci_dashboards import charts
 from gprojci_dashboards.charts.error_distribution import DistributionData
+from gprojci_dashboards.charts.error_surface import SurfaceData
 from gprojci_dashboards.charts.history import HistoryData, shown
 from gprojci_dashboards.charts.paired_ratios import PairedRatiosData
 from gprojci_dashboards.charts.pareto import ParetoData, frontier
@@ -22,7 +23,7 @@ def embedded(figure_json: str) -> Markup:
     return Markup(figure_json.replace("<", "\\u003c"))  # noqa: S704 (nothing in it can end the script)
 
 
-def _drawing(chart: str, key: str, data: Any, caption: str, table: Table, *, wide: bool = False) -> Drawing:
+def _drawing(chart: str, key: str, data: Any, caption: str, table: Table, *, wide: str = "") -> Drawing:
     module = charts.load(chart)
     return Drawing(key, module.TITLE, caption, embedded(module.figure(data).to_json()), table, wide)
 
@@ -82,29 +83,58 @@ def distribution(data: DistributionData, caption: str) -> Drawing:
     return _drawing("error_distribution", "distribution", data, caption, table)
 
 
-def heatmap(data: HeatmapData, caption: str, key: str = "heatmap") -> Drawing:
-    """Errors as a heat map."""
+def heatmap(data: HeatmapData, caption: str, key: str = "heatmap", what: str = "error") -> Drawing:
+    """Errors (or what else is a fraction) as a heat map."""
+    long_names = any(len(column) > 14 for column in data.columns)
     table = Table(
-        f"{data.tensor} error, {data.row_title} by {data.column_title}",
+        f"{data.tensor} {what}, {data.row_title} by {data.column_title}",
         (data.row_title.capitalize(), *data.columns),
         tuple(
             (row, *(fraction(error) for error in errors)) for row, errors in zip(data.rows, data.errors, strict=True)
         ),
     )
-    return _drawing("slices_heatmap", key, data, caption, table, wide=len(data.columns) > 5)
+    return _drawing(
+        "slices_heatmap",
+        key,
+        data,
+        caption,
+        table,
+        wide="is-wider" if len(data.columns) > 10 else "is-wide" if len(data.columns) > 5 or long_names else "",
+    )
 
 
-def paired_ratios(data: PairedRatiosData, caption: str) -> Drawing:
+def paired_ratios(data: PairedRatiosData, caption: str, key: str = "ratios") -> Drawing:
     """Timing ratios of interleaved pairs."""
     table = Table(
         "Median ratio of interleaved pairs, with its interval",
-        ("Comparison", "Median", "Interval", "Pairs"),
+        ("Comparison", "Median", "Interval", "Pairs", "Void pairs"),
         tuple(
-            (item.label, ratio(item.ratio), f"{ratio(item.low)} … {ratio(item.high)}", number(len(item.ratios)))
+            (
+                item.label,
+                ratio(item.ratio),
+                f"{ratio(item.low)} … {ratio(item.high)}",
+                number(len(item.ratios)),
+                number(item.void_pairs),
+            )
             for item in data.comparisons
         ),
     )
-    return _drawing("paired_ratios", "ratios", data, caption, table)
+    return _drawing("paired_ratios", key, data, caption, table)
+
+
+def surface(data: SurfaceData, caption: str) -> Drawing:
+    """Error over offset and spread of the logits, one heat map per backend."""
+    points = [(offset, std) for offset in data.offsets for std in data.logit_stds]
+    by_backend = [[error for errors in facet.errors for error in errors] for facet in data.facets]
+    table = Table(
+        f"{data.tensor} error at each offset of the keys and standard deviation of the logits",
+        ("Offset ÷ spread, logit std", *(facet.backend for facet in data.facets)),
+        tuple(
+            (f"{offset:g}, {std:g}", *(fraction(errors[place]) for errors in by_backend))
+            for place, (offset, std) in enumerate(points)
+        ),
+    )
+    return _drawing("error_surface", "surface-map", data, caption, table, wide="is-wide")
 
 
 def training(data: TrainingData, key: str, caption: str) -> Drawing:

@@ -21,7 +21,7 @@ from plotly.offline import get_plotlyjs
 from gprojci_service import __version__
 from gprojci_service.access.service import SessionDep, require_read
 from gprojci_service.errors import ServiceError
-from gprojci_service.pages import comparison, history, input_sets, job, service
+from gprojci_service.pages import comparison, history, imported, input_sets, job, service
 from gprojci_service.pages.formatting import FILTERS
 
 HERE = Path(__file__).parent
@@ -144,7 +144,7 @@ def jobs(request: Request, session: SessionDep, state: str = "", before: Before 
 @router.get("/jobs/{job_id}")
 def job_page(request: Request, session: SessionDep, job_id: JobId) -> Response:
     view = job.job(session, job_id, request.query_params)
-    draws = view.accuracy is not None or view.throughput is not None
+    draws = view.report is not None and view.report.draws
     return render(request, "job.html", view=view, section="jobs", draws=draws)
 
 
@@ -153,6 +153,17 @@ def job_live(request: Request, session: SessionDep, job_id: JobId) -> Response:
     """The part of a job's page that moves; once the job has ended it has the browser load the whole page."""
     view = job.live(session, job_id)
     return render(request, "_job_live.html", headers={} if view.live else {"HX-Refresh": "true"}, view=view)
+
+
+@router.get("/reports")
+def reports(request: Request, session: SessionDep) -> Response:
+    return render(request, "reports.html", view=imported.reports(session), section="reports")
+
+
+@router.get("/reports/{report_id}")
+def report(request: Request, session: SessionDep, report_id: JobId) -> Response:
+    view = imported.report(session, report_id, request.query_params)
+    return render(request, "report.html", view=view, section="reports", draws=view.report.draws)
 
 
 @router.get("/inputs")

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.errors import JobNotFound
 from gprojci_service.models import Attempt, Report, now
-from gprojci_service.pages import findings, report_parts, repository
+from gprojci_service.pages import findings, report_page, repository
 from gprojci_service.pages.formatting import clean, duration, moment, number
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.schemas import AttemptView, Banner, JobView, LogLine, LogView, StepView, ToldView
@@ -46,7 +46,7 @@ def live(session: Session, job_id: int) -> JobView:
 
 
 def job(session: Session, job_id: int, choices: Mapping[str, str]) -> JobView:
-    """The whole page; `choices` (input, tensor) come from the address.
+    """The whole page; `choices` come from the address.
 
     Raises:
         JobNotFound: there is no such job.
@@ -56,26 +56,18 @@ def job(session: Session, job_id: int, choices: Mapping[str, str]) -> JobView:
     stored = repository.accepted_report(session, job_id)
     report = results.read(stored) if stored else None
     shown = _result_attempt(attempts, stored)
+    evidence = findings.views(row.verdict)
     limits = row.verdict.policy if row.verdict else None
-    parts: dict[str, Any] = {}
-    if report is not None:
-        parts = {
-            "failed": report_parts.failed(report),
-            "repro": report.repro,
-            "accuracy": report_parts.accuracy(report, limits, findings.views(row.verdict), choices),
-            "throughput": report_parts.throughput(report, limits),
-            "environment": report_parts.environment(report, row.job.merge_base_sha),
-        }
     return _view(
         session,
         row,
         attempts,
-        findings=findings.views(row.verdict),
+        findings=evidence,
+        report=report_page.view(report, limits, evidence, choices, row.job.merge_base_sha) if report else None,
         policy_words=findings.policy_words(row.verdict),
         told=tuple(ToldView.of(item) for item in repository.told(session, job_id)),
         builds=tuple(repository.builds(session, shown.id)) if shown else (),
         attempts_views=tuple(AttemptView(attempt, worker) for attempt, worker in attempts),
-        **parts,
     )
 
 

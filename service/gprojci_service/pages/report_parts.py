@@ -1,14 +1,13 @@
-"""Turns a suite report into the parts of a job's page: failures, slices, timings, environment."""
+"""Turns a suite report into the parts of a job's page: failures, slices, environment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from gprojci_dashboards.charts.paired_ratios import Comparison, PairedRatiosData
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_service.pages import drawings, findings
-from gprojci_service.pages.formatting import absolute, duration, fraction, memory, moment, number, tensor
+from gprojci_service.pages.formatting import DASH, absolute, duration, fraction, memory, moment, number, tensor
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import (
     AccuracyView,
@@ -16,14 +15,11 @@ from gprojci_service.pages.schemas import (
     FailedBackend,
     FindingView,
     SliceRow,
-    ThroughputView,
-    TimingRow,
+    Table,
 )
 from gprojci_suite.contract.report import Report, Slice
-from gprojci_suite.contract.vocabulary import Pass
 
 TENSORS = ["dq", "dk", "dv", "o"]
-PASSES: dict[Pass, str] = {"forward": "forward", "backward": "backward", "forward_backward": "forward + backward"}
 
 
 def label(backend: str, revision: str) -> str:
@@ -103,53 +99,6 @@ def _cell(item: Slice | None, limit: float | None) -> Cell:
     return Cell(fraction(item.rel_err), limit is not None and item.rel_err > limit and not item.vanishing, more)
 
 
-def throughput(report: Report, policy: Mapping[str, Any] | None) -> ThroughputView | None:
-    """Paired ratios, the ones that the gate reads first, and the medians of single calls."""
-    if report.throughput is None:
-        return None
-    cases = {item.case for item in report.throughput.measurements}
-    comparisons = []
-    for item in report.throughput.comparisons:
-        if item.pass_ != "forward_backward":
-            continue
-        against = f"{item.against_backend}" if item.against_backend != item.backend else "base"
-        name = (
-            f"{label(item.backend, item.revision)} ÷ {against}" if not item.control else f"{item.backend} A/A control"
-        )
-        if item.revision == "base" and not item.control:
-            continue
-        if len(cases) > 1:
-            name = f"{name}, {item.case}"
-        rank = 0 if item.against_revision == "base" else 1 if item.control else 2
-        comparisons.append((rank, Comparison(name, item.ratios, item.ratio, item.low, item.high, item.control)))
-    comparisons.sort(key=lambda pair: pair[0])
-    margin = policy.get("kernel_time_increase") if policy else None
-    passes = [key for key in PASSES if any(item.pass_ == key for item in report.throughput.measurements)]
-    medians = {
-        (item.backend, item.revision, item.case, item.pass_): item.median_seconds
-        for item in report.throughput.measurements
-    }
-    rows = []
-    for backend, revision, case in dict.fromkeys(key[:3] for key in medians):
-        rows.append(
-            TimingRow(
-                label(backend, revision), case, tuple(medians.get((backend, revision, case, key)) for key in passes)
-            )
-        )
-    pairs = report.throughput.comparisons[0].pairs if report.throughput.comparisons else 0
-    caption = (
-        "Forward and backward time of interleaved pairs, measured in one session. Dots are pairs, the bar is the "
-        "interval of their median; the A/A control times the same code in two processes and shows the noise."
-    )
-    data = PairedRatiosData(tuple(item for _, item in comparisons), margin)
-    return ThroughputView(
-        words=f"{number(pairs)} interleaved pairs and more, {'one case' if len(cases) == 1 else f'{len(cases)} cases'}",
-        drawing=drawings.paired_ratios(data, caption),
-        passes=tuple(PASSES[key] for key in passes),
-        rows=tuple(rows),
-    )
-
-
 def environment(report: Report, base_sha: str | None) -> tuple[tuple[str, str], ...]:
     """Facts of the session that its numbers depend on."""
     facts = report.environment
@@ -167,10 +116,38 @@ def environment(report: Report, base_sha: str | None) -> tuple[tuple[str, str], 
         ("CPUs, threads", f"{facts.cpu_count}, {facts.threads}"),
         ("Memory", memory(facts.memory_bytes)),
         ("Packages", ", ".join(f"{name} {version}" for name, version in sorted(facts.packages.items()))),
-        ("Clocks", ", ".join(f"{name} {number(value)} MHz" for name, value in (facts.clocks or {}).items())),
+        ("Clocks at the start", _clocks(facts.clocks)),
         ("Slowed down by", ", ".join(facts.throttle_reasons) or ("nothing" if facts.device == "cuda" else "")),
         ("Network", facts.network),
         ("Seed", str(report.seed)),
         ("Began", f"{absolute(began)}, took {duration(report.duration_seconds)}" if began else ""),
     ]
     return tuple((name, value) for name, value in rows if value)
+
+
+def gpu_states(report: Report) -> Table | None:
+    """Clocks, throttling and other users of the GPU before, during and after the session; None on a CPU."""
+    samples = report.environment.samples
+    if not samples:
+        return None
+    return Table(
+        "The GPU over the session; during it the slowest clocks at work and every reason that was seen",
+        ("Moment", "Clocks", "Slowed down by", "Foreign processes"),
+        tuple(
+            (
+                item.moment,
+                _clocks(item.clocks) or DASH,
+                ", ".join(item.throttle_reasons) or "nothing",
+                number(item.foreign_processes),
+            )
+            for item in samples
+        ),
+    )
+
+
+def _clocks(clocks: Mapping[str, float] | None) -> str:
+    """`clocks.max.sm` of nvidia-smi → 'max sm'."""
+    return ", ".join(
+        f"{name.removeprefix('clocks.').replace('.', ' ')} {number(value)} MHz"
+        for name, value in (clocks or {}).items()
+    )

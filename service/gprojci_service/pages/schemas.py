@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gprojci_service.models import Attempt, Build, Commit, GithubReport, Project, Verdict, Worker
+from gprojci_service.models import Attempt, Build, Commit, GithubReport, ImportedReport, Project, Verdict, Worker
 from gprojci_service.pages.repository import JobRow
 
 
@@ -30,8 +30,8 @@ class Drawing:
     caption: str
     json: Markup
     table: Table
-    wide: bool = False
-    """Whether it needs about 700 pixels and scrolls inside its box where there are fewer."""
+    wide: str = ""
+    """`is-wide` or `is-wider` where it needs about 700 or 1,100 pixels and scrolls in its box where there are fewer."""
 
 
 @dataclass(frozen=True)
@@ -252,11 +252,12 @@ class LogView:
 
 @dataclass(frozen=True)
 class Cell:
-    """A formatted error, whether it is over the limit, and more about it on hover."""
+    """A formatted value, whether it is over the limit, more about it on hover, and a second line under it."""
 
     text: str
     over: bool = False
     more: str = ""
+    sub: str = ""
 
 
 @dataclass(frozen=True)
@@ -283,22 +284,32 @@ class AccuracyView:
 
 
 @dataclass(frozen=True)
-class TimingRow:
-    """Median seconds of a backend on a case, one per pass."""
+class Choice:
+    """A select of a report's page: the field's name, its options in words, what is chosen."""
 
+    name: str
     label: str
-    case: str
-    cells: tuple[float | None, ...]
+    options: tuple[str, ...]
+    chosen: str
+    words: dict[str, str]
 
 
 @dataclass(frozen=True)
-class ThroughputView:
-    """Timings of a job."""
+class Section:
+    """A part of a report: what can be chosen, a chart and a table of cells, each where there is one.
 
+    The first column of the table names the row; `columns` begin with its title.
+    """
+
+    key: str
+    title: str
     words: str
-    drawing: Drawing
-    passes: tuple[str, ...]
-    rows: tuple[TimingRow, ...]
+    choices: tuple[Choice, ...] = ()
+    drawing: Drawing | None = None
+    caption: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Cell, ...], ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -308,6 +319,25 @@ class FailedBackend:
     label: str
     status: str
     detail: str | None
+
+
+@dataclass(frozen=True)
+class ReportView:
+    """Everything that a suite report says."""
+
+    failed: tuple[FailedBackend, ...]
+    repro: str
+    accuracy: AccuracyView | None
+    sections: tuple[Section, ...]
+    environment: tuple[tuple[str, str], ...]
+    gpu: Table | None
+    choices: dict[str, str]
+    """What is chosen on the whole page: a form that changes one choice keeps the others."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether there is a chart."""
+        return self.accuracy is not None or any(section.drawing for section in self.sections)
 
 
 @dataclass(frozen=True)
@@ -340,7 +370,7 @@ class ToldView:
 
 @dataclass(frozen=True)
 class JobView:
-    """A job's page; the parts that a report brings are empty until there is one."""
+    """A job's page; `report` is None until there is one."""
 
     row: JobRow
     live: bool
@@ -351,14 +381,26 @@ class JobView:
     log: LogView | None
     findings: tuple[FindingView, ...] = ()
     policy_words: str = ""
-    failed: tuple[FailedBackend, ...] = ()
-    repro: str = ""
-    accuracy: AccuracyView | None = None
-    throughput: ThroughputView | None = None
-    environment: tuple[tuple[str, str], ...] = ()
+    report: ReportView | None = None
     told: tuple[ToldView, ...] = ()
     builds: tuple[Build, ...] = ()
     attempts: tuple[AttemptView, ...] = ()
+
+
+@dataclass(frozen=True)
+class ImportedView:
+    """An imported report's page."""
+
+    row: ImportedReport
+    measured: datetime
+    report: ReportView
+
+
+@dataclass(frozen=True)
+class ImportedListView:
+    """The list of imported reports."""
+
+    rows: tuple[ImportedReport, ...]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 
-from gprojci_service.errors import PayloadTooLarge
+from gprojci_service.request_body import read_limited
 from gprojci_service.webhooks import service
 from gprojci_service.webhooks.schemas import Accepted
 
@@ -29,21 +29,3 @@ def _store(request: Request, body: bytes) -> Accepted:
             delivery_id=request.headers.get("x-github-delivery"),
             body=body,
         )
-
-
-async def read_limited(request: Request, limit: int) -> bytes:
-    """The request's body.
-
-    Raises:
-        PayloadTooLarge: it is longer than `limit` bytes, declared or not.
-    """
-    declared = request.headers.get("content-length", "0")
-    body = bytearray()
-    if declared.isdigit() and int(declared) <= limit:
-        async for part in request.stream():
-            body += part
-            if len(body) > limit:
-                break
-        else:
-            return bytes(body)
-    raise PayloadTooLarge(f"the body is larger than {limit} bytes")

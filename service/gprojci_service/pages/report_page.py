@@ -1,0 +1,42 @@
+"""Assembles what a page shows of a suite report, wherever it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gprojci_service.pages import report_checks, report_parts, report_timing
+from gprojci_service.pages.schemas import FindingView, ReportView
+from gprojci_suite.contract.report import Report
+
+
+def view(
+    report: Report,
+    policy: Mapping[str, Any] | None,
+    evidence: tuple[FindingView, ...],
+    choices: Mapping[str, str],
+    base_sha: str | None,
+) -> ReportView:
+    """Every part of the report; `choices` (input, tensor, case, …) come from the address, limits from `policy`."""
+    accuracy = report_parts.accuracy(report, policy, evidence, choices)
+    found = (
+        report_timing.pareto(report, policy, choices),
+        report_timing.throughput(report, policy, choices),
+        report_timing.step(report, policy),
+        report_checks.surface(report, policy, choices),
+        report_checks.symmetry(report, policy, choices),
+        report_checks.determinism(report, choices),
+    )
+    sections = tuple(section for section in found if section is not None)
+    chosen = {choice.name: choice.chosen for section in sections for choice in section.choices}
+    if accuracy is not None:
+        chosen |= {"input": accuracy.input, "tensor": accuracy.tensor}
+    return ReportView(
+        failed=report_parts.failed(report),
+        repro=report.repro,
+        accuracy=accuracy,
+        sections=sections,
+        environment=report_parts.environment(report, base_sha),
+        gpu=report_parts.gpu_states(report),
+        choices=chosen,
+    )

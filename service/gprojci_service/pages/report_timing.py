@@ -1,0 +1,224 @@
+"""The timed parts of a report's page: accuracy against speed, passes of attention, training steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gprojci_dashboards.charts import paired_ratios
+from gprojci_dashboards.charts.pareto import Mark, ParetoData
+from gprojci_service.pages import drawings, findings
+from gprojci_service.pages.formatting import DASH, fraction, memory, number, seconds, signed_percent, tensor
+from gprojci_service.pages.report_parts import TENSORS, label
+from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
+from gprojci_service.pages.schemas import Cell, Choice, Section
+from gprojci_suite.contract.report import Report
+from gprojci_suite.contract.timing import Comparison, Measurement
+from gprojci_suite.contract.vocabulary import Pass
+
+PASSES: dict[Pass, str] = {"forward": "forward", "backward": "backward", "forward_backward": "forward + backward"}
+
+
+def anchor_of(report: Report) -> str | None:
+    """The backend that timings are divided by; None where nothing was timed against one."""
+    return next((entry.backend for entry in report.backends if entry.role == "anchor"), None)
+
+
+def pareto(report: Report, policy: Mapping[str, Any] | None, choices: Mapping[str, str]) -> Section | None:
+    """Accuracy against speed of one session, where both were measured."""
+    anchor = anchor_of(report)
+    if report.accuracy is None or report.throughput is None or anchor is None:
+        return None
+    times = {
+        (item.backend, item.case): item
+        for item in report.throughput.comparisons
+        if (item.pass_, item.against_backend, item.control) == ("forward_backward", anchor, False)
+        and item.revision != "base"
+    }
+    cases = list(dict.fromkeys(case for _, case in times))
+    shown = pick(choices.get("input"), [entry.input for entry in report.inputs], PREFERRED_INPUT)
+    chosen, case = pick(choices.get("tensor"), TENSORS), pick(choices.get("case"), cases)
+    marks = []
+    for line in report.accuracy.summary:
+        if (line.input, line.tensor) != (shown, chosen) or line.revision == "base":
+            continue
+        role = next(
+            item.role for item in report.backends if (item.backend, item.revision) == (line.backend, line.revision)
+        )
+        time = times.get((line.backend, case))
+        if time is None and role != "anchor":
+            continue
+        middle, low, high = (time.ratio, time.low, time.high) if time else (1.0, 1.0, 1.0)
+        note = "emulated" if line.backend.startswith("emulated-") else ""
+        worst = max(line.median, line.worst)
+        marks.append(Mark(line.backend, role, line.median, line.median, worst, middle, low, high, note))
+    if not marks:
+        return None
+    data = ParetoData(tuple(marks), anchor, tensor=chosen, ceiling=findings.limit_of_metric(policy, f"{chosen}_error"))
+    caption = (
+        f"Median {tensor(chosen)} error on {shown}, against the time of {case} on {report.environment.device_name}. "
+        "Bars reach to the worst slice, the dotted line is the frontier."
+    )
+    if any(mark.note for mark in marks):
+        caption += " Emulated backends show a kernel's rounding, not its speed."
+    return Section(
+        "accuracy-speed",
+        "Accuracy against speed",
+        f"{number(len(marks))} backends, measured in one session",
+        (
+            Choice("input", "Input set", tuple(entry.input for entry in report.inputs), shown, {}),
+            Choice("tensor", "Tensor", tuple(TENSORS), chosen, {name: str(tensor(name)) for name in TENSORS}),
+            Choice("case", "Timed case", tuple(cases), case, {}),
+        ),
+        drawings.pareto(data, caption),
+    )
+
+
+def throughput(report: Report, policy: Mapping[str, Any] | None, choices: Mapping[str, str]) -> Section | None:
+    """Paired ratios of one case, the ones that the gate reads first; times, achieved TFLOP/s and memory beside them."""
+    if report.throughput is None:
+        return None
+    cases = list(dict.fromkeys(item.case for item in report.throughput.measurements))
+    case = pick(choices.get("case"), cases)
+    compared = [
+        item for item in report.throughput.comparisons if item.pass_ == "forward_backward" and item.case == case
+    ]
+    margin = policy.get("kernel_time_increase") if policy else None
+    caption = (
+        f"Forward and backward time of {case} in interleaved pairs, measured in one session. Dots are pairs, the bar "
+        "is the interval of their median; an A/A control times the same code in two processes and shows the noise."
+    )
+    measured = [item for item in report.throughput.measurements if item.case == case]
+    passes = [key for key in PASSES if any(item.pass_ == key for item in measured)]
+    by_pass = {(item.backend, item.revision, item.pass_): item for item in measured}
+    has_memory = any(item.peak_memory_bytes is not None for item in measured)
+    rows = []
+    for backend, revision in dict.fromkeys((item.backend, item.revision) for item in measured):
+        found = [by_pass.get((backend, revision, key)) for key in passes]
+        peaks = [item.peak_memory_bytes for item in found if item and item.peak_memory_bytes is not None]
+        peak = [Cell(memory(max(peaks, default=None)))] if has_memory else []
+        rows.append((Cell(label(backend, revision)), *map(_timing, found), *peak))
+    ceilings = report.throughput.ceilings
+    note = (
+        f"In the same session the device reached {number(ceilings.matmul_tflops)} TFLOP/s in a square BF16 matrix "
+        f"product (what the shares are of) and {number(ceilings.copy_gb_s)} GB/s in a copy within its memory."
+        if ceilings
+        else ""
+    )
+    return Section(
+        "throughput",
+        "Speed",
+        _pairs_words(compared),
+        (Choice("case", "Timed case", tuple(cases), case, {}),) if len(cases) > 1 else (),
+        _ratios(compared, margin, caption, "ratios") if compared else None,
+        f"Median time of one call of {case}; under it achieved TFLOP/s and their share of the device's matrix product",
+        ("Backend", *(PASSES[key] for key in passes), *(["Peak memory"] if has_memory else [])),
+        tuple(rows),
+        note,
+    )
+
+
+def _timing(item: Measurement | None) -> Cell:
+    if item is None:
+        return Cell(DASH)
+    achieved = "" if item.tflops is None else f"{number(item.tflops)} TFLOP/s"
+    share = "" if item.ceiling_share is None else f"{item.ceiling_share:.0%}"
+    more = f"median of {number(len(item.seconds))} calls"
+    return Cell(seconds(item.median_seconds), more=more, sub=", ".join(part for part in (achieved, share) if part))
+
+
+def step(report: Report, policy: Mapping[str, Any] | None) -> Section | None:
+    """Training steps: time, overhead against the anchor with its interval, share of attention, loss, memory."""
+    if report.step is None:
+        return None
+    anchor = anchor_of(report)
+    over = {
+        (item.backend, item.revision, item.case): item
+        for item in report.step.comparisons
+        if item.against_backend == anchor and item.against_revision == "ruler" and not item.control
+    }
+    limit = policy.get("step_overhead_ceiling") if policy else None
+    roles = {(item.backend, item.revision): item.role for item in report.backends}
+    rows = []
+    for item in report.step.measurements:
+        key = (item.backend, item.revision)
+        compared = over.get((*key, item.model))
+        rows.append(
+            (
+                Cell(label(*key)),
+                Cell(item.model),
+                Cell(seconds(item.median_seconds), more=f"median of {number(len(item.seconds))} steps"),
+                Cell("the anchor") if roles[key] == "anchor" else _overhead(compared, limit),
+                Cell(fraction(item.attention_share)),
+                Cell(f"{item.loss:.4f}"),
+                Cell(memory(item.peak_memory_bytes)),
+            )
+        )
+    caption = (
+        "Time of whole training steps (forward, loss, backward, optimiser) in interleaved pairs. Dots are pairs, the "
+        "bar is the interval of their median; the A/A control trains with the same code in two processes."
+    )
+    margin = policy.get("step_overhead_increase") if policy else None
+    return Section(
+        "step",
+        "Training step",
+        _pairs_words(report.step.comparisons),
+        (),
+        _ratios(report.step.comparisons, margin, caption, "step-ratios") if report.step.comparisons else None,
+        "One training step with each backend as the model's attention; the loss is that of the same number of steps on "
+        "the same data",
+        ("Backend", "Model", "Step", f"Over {anchor or 'the anchor'}", "Share of attention", "Loss", "Peak memory"),
+        tuple(rows),
+    )
+
+
+def _overhead(compared: Comparison | None, limit: float | None) -> Cell:
+    if compared is None:
+        return Cell(DASH)
+    return Cell(
+        signed_percent(compared.ratio - 1),
+        limit is not None and compared.low - 1 > limit,
+        sub=f"{signed_percent(compared.low - 1)} … {signed_percent(compared.high - 1)}",
+    )
+
+
+def _ratios(compared: Iterable[Comparison], margin: float | None, caption: str, key: str) -> Any:
+    found = [item for item in compared if item.revision != "base" or item.control]
+    several = len({item.case for item in found}) > 1
+    ranked = sorted(found, key=lambda item: 0 if item.against_revision == "base" else 1 if item.control else 2)
+    data = paired_ratios.PairedRatiosData(
+        tuple(
+            paired_ratios.Comparison(
+                _label(item) + (f", {item.case}" if several else ""),
+                item.ratios,
+                item.ratio,
+                item.low,
+                item.high,
+                item.control,
+                item.void_pairs,
+            )
+            for item in ranked
+        ),
+        margin,
+    )
+    return drawings.paired_ratios(data, caption, key)
+
+
+def _label(item: Comparison) -> str:
+    if item.control:
+        return f"{item.backend} A/A control"
+    against = item.against_backend if item.against_backend != item.backend else "base"
+    return f"{label(item.backend, item.revision)} ÷ {against}"
+
+
+def _pairs_words(compared: Iterable[Comparison]) -> str:
+    """'20 … 80 interleaved pairs, 3 void'."""
+    found = list(compared)
+    if not found:
+        return "nothing to compare with"
+    least, most = min(item.pairs for item in found), max(item.pairs for item in found)
+    void = sum(item.void_pairs for item in found)
+    pairs = number(least) if least == most else f"{number(least)} … {number(most)}"
+    return f"{pairs} interleaved pairs each, " + (
+        f"{number(void)} void: the GPU was slowed down" if void else "none void"
+    )
