@@ -15,7 +15,8 @@ RUN python -c "import tomllib; print(*(line for name in ('dashboards', 'service'
     && python -c "import gprojci_service.cli, importlib.util as i; assert i.find_spec('torch') is None"
 
 FROM python:3.12.11-slim-bookworm
-RUN useradd --system --user-group --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin gprojci
+RUN useradd --system --user-group --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin gprojci \
+    && install --directory --owner 10001 --group 10001 /var/lib/gprojci/uploads
 COPY --from=build /opt/gprojci /opt/gprojci
 ENV PATH=/opt/gprojci/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001

@@ -147,7 +147,22 @@ class Running:
 
     url = ""
     secret = SECRET
+    write_token = ""
     directory: Path
+
+    def command(self, *arguments: str) -> str:
+        """What `gprojci` prints, spoken to this service as somebody who may write."""
+        environment = {"PATH": os.environ["PATH"], "GPROJCI_URL": self.url, "GPROJCI_TOKEN": self.write_token}
+        done = subprocess.run(
+            [str(BIN / "gprojci"), *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def deliver(
         self, event: str, payload: dict[str, Any], *, delivery: str | None = None, secret: str | None = None
@@ -223,10 +238,12 @@ class Processes(Running):
             "GPROJCI_SERVICE_URL": self.url,
             "GPROJCI_DEVICE": "cpu",
             "GPROJCI_CACHE_DIR": str(directory / "cache"),
+            "GPROJCI_UPLOAD_DIR": str(directory / "uploads"),
         }
         context = Context.open(load_settings(database_url=database_url, broker_url=broker_url, webhook_secret=SECRET))
         with context.database.session(writes=True) as session:
             self.environment["GPROJCI_WORKER_TOKEN"] = access.create_token(session, "host", "worker")[1]
+            self.write_token = access.create_token(session, "people", "write")[1]
         context.database.close()
         celery = [
             str(BIN / "celery"),
@@ -319,6 +336,7 @@ class Embedded(Running):
         assert " is at http" in line, f"{line}\n{self.logs()}"
         self.url = line.split(" is at ")[1].split()[0]
         self.secret = (self.directory / "webhook-secret").read_text().strip()
+        self.write_token = (self.directory / "token").read_text().strip()
         return self
 
     def __exit__(self, *_: object) -> None:

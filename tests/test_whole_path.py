@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import httpx
+import torch
 from deployment import KERNEL, SLOW, WRONG
+from safetensors.torch import save_file
 
 from gprojci_workers import isolation
 
@@ -58,6 +60,32 @@ def test_a_killed_worker_ends_in_a_finished_job_with_one_report(running, kernel_
     assert job["verdict"]["verdict"] == "pass"
     assert [attempt["state"] for attempt in job["attempts"]] == ["lost", "reported"]
     assert running.get(f"/jobs/{job['id']}/report")["subjects"][0]["commit"] == slow
+
+
+def test_a_manifest_may_name_an_uploaded_input_set(running, kernel_repository, tmp_path):
+    tensors = {f"L3.{part}": torch.randn(1, 1, 64, 64).bfloat16() for part in ("q", "k", "v", "do")}
+    save_file(tensors, tmp_path / "run.safetensors", metadata={"step": "4000"})
+    said = running.command("inputs", "upload", str(tmp_path / "run.safetensors"), "--name", "mine")
+    content_hash = said.split()[1].rstrip(",")
+    manifest = kernel_repository.directory / "gprojci.toml"
+    manifest.write_text(manifest.read_text().replace('"synthetic:random?seq=64&heads=1"', '"mine"'))
+    good = kernel_repository.commit(KERNEL, "measures on a capture of ours")
+    running.deliver("push", kernel_repository.push(good))
+    job = running.finished(good)
+    assert job["verdict"]["verdict"] == "pass", running.logs()
+    report = running.get(f"/jobs/{job['id']}/report")
+    used = {entry["input"]: entry for entry in report["inputs"]}
+    assert used["mine"]["content_hash"] == content_hash
+    assert used["mine"]["provenance"] == {"step": "4000"}
+    assert {entry["slice"] for entry in report["accuracy"]["slices"] if entry["input"] == "mine"} == {"L3.b0.h0"}
+    assert content_hash in httpx.get(f"{running.url}/inputs").text
+
+    manifest.write_text(manifest.read_text().replace('"mine"', '"yours"'))
+    unknown = kernel_repository.commit(KERNEL, "names what nobody uploaded")
+    running.deliver("push", kernel_repository.push(unknown))
+    job = running.finished(unknown)
+    assert job["failure_kind"] == "build_error"
+    assert "gprojci inputs upload FILE --name yours" in job["verdict"]["summary"] + job["attempts"][0]["detail"]
 
 
 def test_redelivery_makes_no_second_job_and_a_forged_one_none(running, kernel_repository):

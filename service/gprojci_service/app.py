@@ -18,6 +18,7 @@ from gprojci_service.context import Context
 from gprojci_service.errors import ServiceError
 from gprojci_service.gate.endpoints import router as verdicts
 from gprojci_service.inputs.endpoints import router as inputs
+from gprojci_service.inputs.endpoints import worker_router as worker_inputs
 from gprojci_service.jobs.endpoints import router as jobs
 from gprojci_service.pages import endpoints as pages
 from gprojci_service.projects.endpoints import router as projects
@@ -54,7 +55,8 @@ def create_app(settings: Settings) -> FastAPI:
         '`{"error": "JobNotFound", "detail": "…"}` with the fitting status.',
     )
     app.state.context, app.state.settings, app.state.database = context, settings, context.database
-    for router in (projects, jobs, results, reports, verdicts, regressions, inputs, workers, tokens, worker_api):
+    public = (projects, jobs, results, reports, verdicts, regressions, inputs, workers, tokens)
+    for router in (*public, worker_api, worker_inputs):
         app.include_router(router, prefix="/api/v1")
     app.include_router(webhooks)
     app.include_router(health)

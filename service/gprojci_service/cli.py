@@ -22,6 +22,7 @@ from gprojci_service.client import call, speaks_to_the_service
 from gprojci_service.context import Context
 from gprojci_service.demo import demo
 from gprojci_service.errors import ServiceError
+from gprojci_service.inputs.commands import inputs
 from gprojci_service.models.token import SCOPES
 from gprojci_service.reports.commands import report
 from gprojci_service.serve import Embedded
@@ -217,5 +218,5 @@ def _exit_by(entries: list[dict[str, Any]]) -> None:
     sys.exit(1 if "fail" in words else 3 if "error" in words else 0)
 
 
-for command in (demo, report):
+for command in (demo, inputs, report):
     cli.add_command(command)

@@ -73,6 +73,10 @@ class CommitNotFound(NotFound):
     """No commit known that begins with that SHA."""
 
 
+class InputSetNotFound(NotFound):
+    """No input set of that name or hash."""
+
+
 class Conflict(ServiceError):
     """Base of the errors of requests that do not fit the present state."""
 

@@ -36,7 +36,7 @@ from gprojci_service.settings import load_settings
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 # What code under test on this machine must not see of the data directory.
-PRIVATE = ("token", "webhook-secret", "gprojci.sqlite", "gprojci.sqlite-wal", "gprojci.sqlite-shm", "logs")
+PRIVATE = ("token", "webhook-secret", "gprojci.sqlite", "gprojci.sqlite-wal", "gprojci.sqlite-shm", "logs", "uploads")
 
 
 @dataclass
@@ -143,6 +143,7 @@ class Embedded:
             "GPROJCI_WEBHOOK_SECRET": given.get("GPROJCI_WEBHOOK_SECRET", secret.read_text().strip()),
             "GPROJCI_PUBLIC_URL": given.get("GPROJCI_PUBLIC_URL", self.url),
             "GPROJCI_SERVICE_URL": self.url,
+            "GPROJCI_UPLOAD_DIR": given.get("GPROJCI_UPLOAD_DIR", str(self.data_dir / "uploads")),
             "GPROJCI_CACHE_DIR": given.get("GPROJCI_CACHE_DIR", str(self.data_dir / "cache")),
             "GPROJCI_HIDDEN_PATHS": json.dumps([str(self.data_dir / name) for name in PRIVATE]),
             "GPROJCI_LEASE_SECONDS": given.get("GPROJCI_LEASE_SECONDS", "30"),

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gprojci_service.errors import ConfigurationError
 from gprojci_service.queue import VISIBILITY_SECONDS
+from gprojci_suite.contract.input_file import BYTES_LIMIT
 
 
 class Settings(BaseSettings):
@@ -44,6 +45,10 @@ class Settings(BaseSettings):
     )
     reaper_seconds: float = Field(15.0, gt=0, description="How often expired leases and lost messages are looked for.")
     max_webhook_bytes: int = Field(25 * 1024 * 1024, description="Largest webhook body; GitHub's own cap is 25 MB.")
+    upload_dir: Path = Field(Path("gprojci-uploads"), description="Where uploaded input sets are kept.")
+    max_input_bytes: int = Field(
+        BYTES_LIMIT, gt=0, le=BYTES_LIMIT, description="Largest input set that may be uploaded, in bytes."
+    )
     max_report_bytes: int = Field(64 * 1024 * 1024, description="Largest report that is imported.")
 
     @field_validator("webhook_secret")

@@ -6,7 +6,10 @@ import logging
 import random
 import time
 import uuid
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -27,6 +30,10 @@ class ServiceRefused(Exception):
 
 class ServiceUnreachable(Exception):
     """The service did not answer for as long as was waited."""
+
+
+class _TryAgain(Exception):
+    """The service answered that it cannot now."""
 
 
 class Api:
@@ -85,16 +92,64 @@ class Api:
         """Sends the terminal message until it is acknowledged."""
         return self._post(f"/attempts/{attempt_id}/report", body, patience=patience)
 
+    def input_set(self, name: str, *, patience: float) -> dict[str, Any] | None:
+        """An uploaded input set by name or content hash, or None where there is none."""
+
+        def ask() -> dict[str, Any]:
+            return self._answer(self._client.get(f"/inputs/{quote(name, safe='')}"))
+
+        try:
+            return self._patiently(f"/inputs/{name}", ask, patience)
+        except ServiceRefused as refused:
+            if refused.error == "InputSetNotFound":
+                return None
+            raise
+
+    def download(self, name: str, path: Path, *, patience: float, should_stop: Callable[[], bool]) -> None:
+        """Writes the file of an uploaded input set; one that breaks off goes on where it ended.
+
+        Raises:
+            AttemptCancelled: the attempt is to be given up.
+        """
+        path.touch()
+
+        def fetch() -> dict[str, Any]:
+            have = path.stat().st_size
+            headers = {"Range": f"bytes={have}-"} if have else {}
+            with self._client.stream("GET", f"/inputs/{quote(name, safe='')}/file", headers=headers) as response:
+                if response.status_code == 416:  # it broke off behind the last byte
+                    return {}
+                if not response.is_success:
+                    response.read()
+                    return self._answer(response)
+                with path.open("ab" if response.status_code == 206 else "wb") as file:
+                    for chunk in response.iter_raw():  # as it comes: a buffer would be lost with the connection
+                        file.write(chunk)
+                        if should_stop():
+                            raise AttemptCancelled("the job was cancelled while an input set was fetched")
+            return {}
+
+        self._patiently(f"/inputs/{name}/file", fetch, patience)
+
     def _post(self, path: str, body: dict[str, Any], *, patience: float) -> dict[str, Any]:
+        return self._patiently(path, lambda: self._answer(self._client.post(path, json=body)), patience)
+
+    def _answer(self, response: httpx.Response) -> dict[str, Any]:
+        """The JSON of a success; raises _TryAgain for what may pass, else what the service said."""
+        if response.is_success:
+            return response.json() if response.content else {}
+        if response.status_code < 500 and response.status_code not in (408, 429):
+            raise self._refusal(response)
+        raise _TryAgain(f"HTTP {response.status_code}: {response.text[:200]}")
+
+    @staticmethod
+    def _patiently(path: str, ask: Callable[[], dict[str, Any]], patience: float) -> dict[str, Any]:
         give_up, wait = time.monotonic() + patience, 0.5
         while True:
             try:
-                response = self._client.post(path, json=body)
-                if response.is_success:
-                    return response.json() if response.content else {}
-                if response.status_code < 500 and response.status_code not in (408, 429):
-                    raise self._refusal(response)
-                problem = f"HTTP {response.status_code}: {response.text[:200]}"
+                return ask()
+            except _TryAgain as error:
+                problem = str(error)
             except httpx.HTTPError as error:
                 problem = f"{type(error).__name__}: {error}"
             if time.monotonic() + wait > give_up:

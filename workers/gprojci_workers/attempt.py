@@ -16,6 +16,7 @@ from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
 from gprojci_workers.build import BuildFailed, Built
 from gprojci_workers.checkout import Commit, Repository
 from gprojci_workers.failure import AttemptCancelled, AttemptFailed
+from gprojci_workers.inputs import Inputs
 from gprojci_workers.lifeline import Lifeline
 from gprojci_workers.settings import Settings
 
@@ -36,7 +37,7 @@ def measure(settings: Settings, api: Api, job_id: int | None) -> None:
     try:
         with Lifeline(api, claimed["attempt"]) as lifeline:
             try:
-                outcome = Attempt(settings, claimed, lifeline, scratch).perform()
+                outcome = Attempt(settings, api, claimed, lifeline, scratch).perform()
                 report(api, claimed, lifeline, outcome)
             except AttemptCancelled as cancelled:
                 logger.info("attempt %d ends: %s", claimed["attempt"]["id"], cancelled)
@@ -65,7 +66,9 @@ def report(api: Api, claimed: dict[str, Any], lifeline: Lifeline, outcome: dict[
 class Attempt:
     """What an attempt knows while its steps are done."""
 
-    def __init__(self, settings: Settings, claimed: dict[str, Any], lifeline: Lifeline, scratch: Path) -> None:
+    def __init__(
+        self, settings: Settings, api: Api, claimed: dict[str, Any], lifeline: Lifeline, scratch: Path
+    ) -> None:
         self.settings = settings
         self.device = cast(Device, settings.device)
         self.job = claimed["job"]
@@ -74,6 +77,7 @@ class Attempt:
         self.deadline = time.monotonic() + float(claimed["attempt"]["hard_limit_seconds"])
         project = claimed["project"]
         self.repository = Repository(settings.cache_dir, project["clone_url"], project["clone_token"])
+        self.inputs = Inputs(settings, api, scratch, lifeline.log, lifeline.should_stop)
         self.builds: list[dict[str, Any]] = []
         self.manifests: dict[str, str | None] = {"head": None, "base": None}
 
@@ -122,11 +126,13 @@ class Attempt:
     def build(
         self, head: Commit, base: Commit | None
     ) -> tuple[dict[SubjectRevision, Manifest], dict[SubjectRevision, Built]]:
-        """Builds the head and, where it can be built, the base; a base that cannot is left out and named in the log."""
+        """Builds the head and, where it can be built, the base, and fetches the inputs that both ask for; a base that
+        cannot be built is left out and named in the log."""
         device = self.device
         manifests: dict[SubjectRevision, Manifest] = {
             "head": plan.read_manifest(self.manifests["head"], revision="head", sha=head.sha, device=device)
         }
+        self.inputs.provide(manifests["head"].accuracy.inputs)
         built: dict[SubjectRevision, Built] = {"head": self._build_one("head", head, manifests["head"])}
         if base is not None and self.manifests["base"] is not None:
             try:
@@ -136,6 +142,8 @@ class Attempt:
                 built["base"] = self._build_one("base", base, manifests["base"])
             except AttemptFailed as failure:
                 self.lifeline.log(f"{failure}\n")
+        if "base" in manifests:  # its inputs are measured even where it cannot be built
+            self.inputs.provide(manifests["base"].accuracy.inputs)
         if base is not None and "base" not in built:
             self.lifeline.log("the base could not be built: the head is measured without it\n")
         return manifests, built
@@ -174,7 +182,7 @@ class Attempt:
             built,
             commits,
             device=self.device,
-            input_directory=self.settings.input_dir,
+            input_directory=self.inputs.directory,
             seconds=left,
         )
         spec_file, report_file, home = self.scratch / "spec.json", self.scratch / "report.json", self.scratch / "home"

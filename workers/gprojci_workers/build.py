@@ -32,7 +32,9 @@ suite = str(pathlib.Path(gprojci_suite.__file__).parents[1])
 paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), suite]
 packages = [package for package in found if not package.startswith("gproj")]
 ruler = gprojci_suite.__version__
+bundled = sorted(file.stem for file in (pathlib.Path(suite) / "gprojci_suite" / "captures").glob("*.safetensors"))
 facts = {"python": sys.version, "ruler": ruler, "packages": packages, "paths": list(dict.fromkeys(paths))}
+facts["inputs"] = bundled
 print(json.dumps(facts))
 """
 
@@ -208,7 +210,7 @@ def _last_error(tail: str) -> str:
 
 @cache
 def ruler_facts(python: Path) -> dict[str, Any]:
-    """Python, packages and import paths of the ruler's environment, asked of its own interpreter.
+    """Python, packages, import paths and bundled inputs of the ruler's environment, asked of its own interpreter.
 
     Raises:
         AttemptFailed: gprojci-suite is not installed there.

@@ -113,6 +113,11 @@ def _parser() -> argparse.ArgumentParser:
     look.add_argument("--html", metavar="OUT", help="write the pictures to this self-contained page")
     look.set_defaults(command=_inspect)
 
+    words = commands.add_parser("describe", help="an input set as a report has it: shapes, statistics, hash, as JSON")
+    words.add_argument("input", metavar="FILE|NAME", help="input set by name, file, content hash or synthetic:…")
+    words.add_argument("--input-directory", metavar="DIR", help="directory with further input sets")
+    words.set_defaults(command=_describe)
+
     two = commands.add_parser("compare", help="what became worse from report A to report B; exits 1 when anything did")
     two.add_argument("first", metavar="A.json", help="report of bench or run")
     two.add_argument("second", metavar="B.json", help="another one, of the same hardware class and inputs")
@@ -271,6 +276,15 @@ def _inspect(options: argparse.Namespace) -> int:
     if options.html:
         Path(options.html).write_text(inspection_page.page(found), encoding="utf-8")
         print(f"\npictures: {options.html}")
+    return FINE
+
+
+def _describe(options: argparse.Namespace) -> int:
+    from gprojci_suite import inputs
+    from gprojci_suite.contract import codec
+
+    item = inputs.load(options.input, Path(options.input_directory) if options.input_directory else None)
+    print(codec.dumps(codec.encode(item.describe()), indent=1))
     return FINE
 
 

@@ -13,13 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gprojci_suite.contract import tensor_file
+from gprojci_suite.contract.tensor_file import MalformedFile as MalformedFile
+
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-HEADER_LIMIT = 1_000_000
-
-
-class MalformedFile(ValueError):
-    """The bytes are not a safetensors file of floating-point tensors."""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
@@ -52,48 +50,14 @@ def load(path: Path) -> dict[str, Tensor]:
 
 def parse(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     """(tensors, metadata) of a safetensors file's bytes; raises MalformedFile for anything not exactly right."""
-    if len(data) < 8:
-        raise MalformedFile("too short to be a safetensors file")
-    size = int.from_bytes(data[:8], "little")
-    if size > HEADER_LIMIT or size > len(data) - 8:
-        raise MalformedFile("not a safetensors file, or truncated within its header")
-    try:
-        header = json.loads(data[8 : 8 + size])
-    except (ValueError, RecursionError) as error:
-        raise MalformedFile(f"the header is not JSON: {error}") from error
-    if not isinstance(header, dict):
-        raise MalformedFile("the header is not an object")
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise MalformedFile("the metadata must be strings")
-    body = bytearray(data[8 + size :])
+    header = tensor_file.parse(data)
+    header.check_length(len(data))
+    body = bytearray(data[header.data_start :])
     tensors: dict[str, Tensor] = {}
-    end = 0
-    for name, dtype, shape, start, stop in sorted((_entry(*item) for item in header.items()), key=lambda e: e[3:]):
-        if start != end or stop > len(body):
-            raise MalformedFile(f"{name}: its bytes [{start}, {stop}) overlap, leave a gap or lie beyond the end")
-        end = stop
-        count = (stop - start) // dtype.itemsize
-        flat = torch.frombuffer(body, dtype=dtype, count=count, offset=start) if count else torch.empty(0, dtype=dtype)
-        tensors[name] = flat.view(shape)
-    if end != len(body):
-        raise MalformedFile(f"{len(body) - end} bytes belong to no tensor")
-    return tensors, metadata
-
-
-def _entry(name: str, entry: Any) -> tuple[str, torch.dtype, list[int], int, int]:
-    try:
-        dtype, shape, (start, stop) = DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-    except KeyError as error:
-        raise MalformedFile(f"{name}: unknown dtype or missing {error}; floating-point tensors only") from error
-    except (TypeError, ValueError) as error:
-        raise MalformedFile(f"{name}: not a tensor's entry") from error
-    numbers = [*shape, start, stop] if isinstance(shape, list) else [None]
-    if not all(type(number) is int and 0 <= number < 2**48 for number in numbers):
-        raise MalformedFile(f"{name}: shape and offsets must be whole numbers")
-    size = dtype.itemsize
-    for length in shape:
-        size *= length
-    if size != stop - start:
-        raise MalformedFile(f"{name}: {stop - start} bytes do not make shape {shape} of {entry['dtype']}")
-    return name, dtype, shape, start, stop
+    for entry in header.tensors:
+        dtype = DTYPES[entry.dtype]
+        count = (entry.stop - entry.start) // dtype.itemsize
+        empty = torch.empty(0, dtype=dtype)
+        flat = torch.frombuffer(body, dtype=dtype, count=count, offset=entry.start) if count else empty
+        tensors[entry.name] = flat.view(entry.shape)
+    return tensors, dict(header.metadata)

@@ -96,14 +96,16 @@ def require_write(request: Request, session: SessionDep) -> Token:
     return authenticate(session, request.headers.get("authorization"), "write")
 
 
-def authorize_write(request: Request) -> None:
-    """Checks for scope write in a transaction of its own, before a body that takes long to come is read.
+def authorize_write(request: Request) -> str:
+    """FastAPI dependency of what reads a body that may take long to come: holds no transaction meanwhile.
+
+    Returns the token's name.
 
     Raises:
         Unauthorized, Forbidden: as `authenticate`.
     """
     with request.app.state.database.session(writes=True) as session:
-        authenticate(session, request.headers.get("authorization"), "write")
+        return authenticate(session, request.headers.get("authorization"), "write").name
 
 
 def require_read(request: Request, session: SessionDep) -> Iterator[None]:

@@ -6,6 +6,7 @@ from gprojci_service.models.build import Build
 from gprojci_service.models.commit import Commit
 from gprojci_service.models.github_report import GithubReport
 from gprojci_service.models.imported_report import ImportedReport
+from gprojci_service.models.input_file import InputFile
 from gprojci_service.models.input_set import InputSet
 from gprojci_service.models.job import Job
 from gprojci_service.models.log_chunk import LogChunk
@@ -27,6 +28,7 @@ __all__ = [
     "Commit",
     "GithubReport",
     "ImportedReport",
+    "InputFile",
     "InputSet",
     "Job",
     "LogChunk",

@@ -92,9 +92,11 @@ def number(value: float | None) -> str:
 
 
 def memory(value: int | None) -> str:
-    """Bytes as GiB or MiB."""
+    """Bytes as GiB, MiB or KiB."""
     if value is None:
         return DASH
+    if value < 2**20:
+        return f"{value / 2**10:.0f} KiB"
     return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
 
 

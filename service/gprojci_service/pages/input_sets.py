@@ -11,9 +11,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from gprojci_dashboards.charts.training_story import Record, TrainingData
-from gprojci_service.models import InputSet
+from gprojci_service.inputs.repository import all_files as uploaded_files
+from gprojci_service.models import InputFile, InputSet
 from gprojci_service.pages import drawings, repository
-from gprojci_service.pages.formatting import absolute, clean, fraction, number, tensor
+from gprojci_service.pages.formatting import absolute, clean, fraction, memory, number, tensor
 from gprojci_service.pages.schemas import Drawing, Failing, InputsView, InputView, Table
 
 ALARM = 0.01
@@ -22,19 +23,18 @@ _METRICS = {"dq_error": "dq", "dk_error": "dk", "dv_error": "dv", "o_error": "o"
 
 
 def inputs(session: Session) -> InputsView:
-    """All input sets that reports used: those with a story first, then the hardest."""
+    """All input sets that reports used or that were uploaded: those with a story first, then the hardest."""
     newest: dict[str, InputSet] = {}
     for item in repository.input_sets(session):
         newest.setdefault(item.name, item)
-    views = [_view(session, item) for item in newest.values()]
-    hardness = {
-        item.name: max((_number(entry["offset_spread"]) for entry in item.description["statistics"]), default=0.0)
-        for item in newest.values()
-    }
-    return InputsView(tuple(sorted(views, key=lambda view: (view.training is None, -hardness[view.name]))))
+    used = {item.content_hash: item for item in newest.values()}
+    uploads = {row.content_hash: (row, project) for row, project in uploaded_files(session)}
+    views = [_view(session, item, uploads.get(item.content_hash)) for item in used.values()]
+    views += [_view(session, row, (row, project)) for key, (row, project) in uploads.items() if key not in used]
+    return InputsView(tuple(sorted(views, key=lambda view: (view.training is None, -view.hardness))))
 
 
-def _view(session: Session, item: InputSet) -> InputView:
+def _view(session: Session, item: InputSet | InputFile, upload: tuple[InputFile, str | None] | None) -> InputView:
     entry = item.description
     statistics: list[dict[str, Any]] = entry["statistics"]
     layers: list[dict[str, Any]] = entry["layers"]
@@ -54,18 +54,24 @@ def _view(session: Session, item: InputSet) -> InputView:
             more = f", worst slice {fraction(most)}" if most > worst else ""
             failing.append(Failing(backend, f"{tensor(name)} off by {fraction(worst)}{more}"))
     shape = layers[0] if layers else {}
+    hardness = max((_number(row["offset_spread"]) for row in statistics), default=0.0)
+    slices = sum(layer["batch"] * layer["heads"] for layer in layers)
     return InputView(
-        key=f"input-{item.id}",
+        key=f"input-{item.content_hash.removeprefix('sha256:')}",
         name=item.name,
+        hardness=hardness,
+        uploaded=upload is not None,
         tiles=(
-            ("Keys' offset ÷ spread", number(max((_number(row["offset_spread"]) for row in statistics), default=0.0))),
+            ("Keys' offset ÷ spread", number(hardness)),
             ("Largest logit", number(max((_number(row["largest_logit"]) for row in statistics), default=0.0))),
             (
                 "Median top probability",
                 f"{median([_number(row['median_top_probability']) for row in statistics] or [0.0]):.2f}",
             ),
-            ("Slices", number(len(statistics))),
-        ),
+            ("Slices", number(slices)),
+        )
+        if statistics
+        else (("Statistics", "with the first report"), ("Slices", number(slices))),
         facts=(
             ("Layers", ", ".join(str(layer["layer"]) for layer in layers)),
             ("Shape", _shape(shape)),
@@ -74,7 +80,8 @@ def _view(session: Session, item: InputSet) -> InputView:
                 f"{'causal' if entry['causal'] else 'full'}, {entry['dtype']}, scale {number(entry['softmax_scale'])}",
             ),
             ("Content hash", item.content_hash),
-            ("Last used", absolute(item.last_seen_at)),
+            ("Last used", absolute(item.last_seen_at) if isinstance(item, InputSet) else "by no report yet"),
+            *_upload_facts(upload),
         ),
         provenance=Table(
             "Where the tensors come from",
@@ -99,8 +106,18 @@ def _view(session: Session, item: InputSet) -> InputView:
                 )
                 for row in statistics
             ),
-        ),
+        )
+        if statistics
+        else None,
     )
+
+
+def _upload_facts(upload: tuple[InputFile, str | None] | None) -> tuple[tuple[str, str], ...]:
+    if upload is None:
+        return ()
+    row, project = upload
+    facts = [("Uploaded", f"{absolute(row.uploaded_at)} with the token {row.uploaded_by}, {memory(row.size_bytes)}")]
+    return (*facts, ("Captured for", project)) if project else tuple(facts)
 
 
 def _number(value: float | str) -> float:

@@ -417,6 +417,9 @@ class InputView:
 
     key: str
     name: str
+    hardness: float
+    """Largest offset of the keys over their spread; zero while nobody has computed it."""
+    uploaded: bool
     tiles: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
     provenance: Table | None
@@ -424,7 +427,7 @@ class InputView:
     judged: bool
     failing: tuple[Failing, ...]
     errors: Table | None
-    slices: Table
+    slices: Table | None
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,17 @@ def list_reports(session: SessionDep, limit: Annotated[int, Query(ge=1, le=500)]
     return list(repository.newest(session, limit))
 
 
-@router.post("", status_code=201, openapi_extra=_BODY, responses={200: {"description": "it was there already"}})
+@router.post(
+    "",
+    status_code=201,
+    openapi_extra=_BODY,
+    responses={200: {"description": "it was there already"}},
+    dependencies=[Depends(authorize_write)],
+)
 async def import_report(
     request: Request, response: Response, title: Annotated[str, Query(min_length=1, max_length=200)]
 ) -> ImportedReportOut:
     """Takes a report as `gprojci-suite bench --json` wrote it; the same one again: 200, under the new title."""
-    await run_in_threadpool(authorize_write, request)
     body = await read_limited(request, request.app.state.settings.max_report_bytes)
     try:
         text = body.decode()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from gprojci_suite import exchange, expected
+from gprojci_suite.contract.input_file import PARTS
 from gprojci_suite.inputs import InputSet, LayerTensors, files
-from gprojci_suite.inputs.sets import PARTS
 
 Choice = Literal["error", "random"]
 EMULATED = "emulated-fa3"

@@ -4,10 +4,9 @@ import re
 from importlib import resources
 from pathlib import Path
 
+from gprojci_suite.contract.input_file import NAME, SUFFIX
 from gprojci_suite.inputs import files, synthetic
 from gprojci_suite.inputs.sets import InputError, InputSet
-
-SUFFIX = ".safetensors"
 
 
 def bundled_names() -> list[str]:
@@ -35,7 +34,7 @@ def load(name: str, directory: Path | None = None) -> InputSet:
         return _bundled(name, name)
     if name.endswith(SUFFIX):
         return files.read(Path(name), name)
-    if directory is not None and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+    if directory is not None and re.fullmatch(NAME, name):
         path = directory / f"{name}{SUFFIX}"
         if path.exists():
             return files.read(path, name)

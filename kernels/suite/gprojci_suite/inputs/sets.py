@@ -1,18 +1,18 @@
 """An input set: the q, k, v and do of some layers with mask and scale, its content hash and its statistics."""
 
 import ctypes
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from gprojci_suite.contract import input_file
+from gprojci_suite.contract.input_file import PARTS, ContentHash
 from gprojci_suite.contract.report import Input, Layer, SliceStatistics
+from gprojci_suite.contract.tensor_file import MalformedFile
 
 DTYPES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
-PARTS = ("q", "k", "v", "do")
 ROWS = 512
 
 
@@ -51,12 +51,18 @@ class InputSet:
     def __post_init__(self) -> None:
         if not self.layers:
             raise InputError(f"{self.name}: holds no layer")
-        for layer, tensors in self.layers.items():
-            _check_layer(f"{self.name}: {layer}", tensors)
+        try:
+            for layer, tensors in self.layers.items():
+                _sizes(layer, tensors)
+            input_file.check_scale(self.softmax_scale)
+        except MalformedFile as error:
+            raise InputError(f"{self.name}: {error}") from error
         if len({tensors.q.dtype for tensors in self.layers.values()}) > 1:
             raise InputError(f"{self.name}: the layers differ in dtype")
-        if not 0 < self.softmax_scale < float("inf"):
-            raise InputError(f"{self.name}: softmax_scale must be finite and above zero, got {self.softmax_scale}")
+        for layer, tensors in self.layers.items():
+            for part in PARTS:
+                if not torch.isfinite(getattr(tensors, part)).all():
+                    raise InputError(f"{self.name}: {layer}.{part}: holds NaN or Inf")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -68,20 +74,17 @@ class InputSet:
 
         Metadata, order and alignment in a file do not change it.
         """
-        digest = hashlib.sha256(f"causal={self.causal};softmax_scale={self.softmax_scale!r}\n".encode())
+        digest = ContentHash(self.causal, self.softmax_scale)
         for layer in sorted(self.layers):
             for part in PARTS:
                 tensor = getattr(self.layers[layer], part).contiguous()
-                digest.update(json.dumps([f"{layer}.{part}", DTYPES[tensor.dtype], list(tensor.shape)]).encode())
+                digest.begin(f"{layer}.{part}", DTYPES[tensor.dtype], tuple(tensor.shape))
                 digest.update(ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()))
-        return f"sha256:{digest.hexdigest()}"
+        return digest.text()
 
     def describe(self) -> Input:
         """The set as the report describes it."""
-        layers = [
-            Layer(name, t.q.shape[0], t.q.shape[1], t.k.shape[1], t.q.shape[2], t.k.shape[2], t.q.shape[3])
-            for name, t in self.layers.items()
-        ]
+        layers = [_sizes(name, tensors) for name, tensors in self.layers.items()]
         statistics = [item for name, tensors in self.layers.items() for item in self._statistics(name, tensors)]
         return Input(
             self.name,
@@ -122,22 +125,9 @@ class InputSet:
         return result
 
 
-def _check_layer(where: str, layer: LayerTensors) -> None:
-    for part in PARTS:
-        tensor = getattr(layer, part)
-        if tensor.dim() != 4 or tensor.numel() == 0:
-            raise InputError(f"{where}.{part}: must be (batch, heads, seq, head_dim), got shape {tuple(tensor.shape)}")
-        if tensor.dtype not in DTYPES:
-            raise InputError(f"{where}.{part}: must be bfloat16 or float16, got {tensor.dtype}")
-        if tensor.dtype != layer.q.dtype:
-            raise InputError(f"{where}: q, k, v and do must share one dtype")
-        if not torch.isfinite(tensor).all():
-            raise InputError(f"{where}.{part}: holds NaN or Inf")
-    if layer.do.shape != layer.q.shape:
-        raise InputError(f"{where}: do {tuple(layer.do.shape)} must have the shape of q {tuple(layer.q.shape)}")
-    if layer.v.shape != layer.k.shape:
-        raise InputError(f"{where}: v {tuple(layer.v.shape)} must have the shape of k {tuple(layer.k.shape)}")
-    if layer.q.shape[0] != layer.k.shape[0] or layer.q.shape[3] != layer.k.shape[3]:
-        raise InputError(f"{where}: q {tuple(layer.q.shape)} and k {tuple(layer.k.shape)} differ in batch or head_dim")
-    if layer.q.shape[1] % layer.k.shape[1]:
-        raise InputError(f"{where}: {layer.q.shape[1]} query heads cannot share {layer.k.shape[1]} key/value heads")
+def _sizes(layer: str, tensors: LayerTensors) -> Layer:
+    """Shapes of one layer; raises MalformedFile where they do not go together."""
+    found = {part: getattr(tensors, part) for part in PARTS}
+    shapes = {part: tuple(tensor.shape) for part, tensor in found.items()}
+    dtypes = {part: DTYPES.get(tensor.dtype, str(tensor.dtype)) for part, tensor in found.items()}
+    return input_file.check_layer(layer, shapes, dtypes)
