@@ -112,8 +112,9 @@ class Backend:
 
         self.timed = ()
         self.inputs.restore()
-        with poisoned(self.device, self.inputs.extra_bytes):
+        with poisoned(self.device, self.inputs.extra_bytes) as poison_again:
             o = self._forward()
+            poison_again()
             dq, dk, dv = self._backward(o)
         exchange.save(Path(message["file"]), {"o": o, "dq": dq, "dk": dk, "dv": dv})
         exchange.save(Path(message["inputs"]), self.inputs.leaves)

@@ -35,6 +35,7 @@ import torch
 HERE = Path(__file__).parent
 calls = 0
 remembered = {{}}
+unwritten = []  # memory for the gradients, taken before they are computed
 
 def good(q, k, v, *, causal, softmax_scale):
     return {GOOD}
@@ -50,6 +51,12 @@ class Hooked(torch.autograd.Function):
         return after(ctx.o.detach())
     @staticmethod
     def backward(ctx, do):
+        q, k, v = ctx.inputs
+        unwritten[:] = (
+            torch.empty_like(q),
+            k.new_empty(k.shape),
+            torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device),
+        )
         grads = torch.autograd.grad(ctx.o, ctx.leaves, do)
         return *ctx.backwards(do, *ctx.inputs, *grads), None, None, None
 
@@ -124,19 +131,19 @@ COMPUTED = {
     ),
     "forgets_dq": Adversary(
         "return hooked(q, k, v, softmax_scale, backwards=lambda do, q, k, v, dq, dk, dv:"
-        " (half(torch.empty_like(dq), dq), dk, dv))",
+        " (half(unwritten[0], dq), dk, dv))",
         "wrong_result",
         "dq holds 1024 NaN or Inf elements",
     ),
     "forgets_dk": Adversary(
         "return hooked(q, k, v, softmax_scale, backwards=lambda do, q, k, v, dq, dk, dv:"
-        " (dq, half(dk.new_empty(dk.shape), dk), dv))",
+        " (dq, half(unwritten[1], dk), dv))",
         "wrong_result",
         "dk holds 1024 NaN or Inf elements",
     ),
     "forgets_dv": Adversary(
         "return hooked(q, k, v, softmax_scale, backwards=lambda do, q, k, v, dq, dk, dv:"
-        " (dq, dk, half(torch.empty_strided(dv.shape, dv.stride(), dtype=dv.dtype, device=dv.device), dv)))",
+        " (dq, dk, half(unwritten[2], dv)))",
         "wrong_result",
         "dv holds 1024 NaN or Inf elements",
     ),
