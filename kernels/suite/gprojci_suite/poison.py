@@ -1,10 +1,10 @@
 """Memory that a backend has not written reads as NaN, in Python, C++ and Triton alike. Imports nothing but torch.
 
 The byte 255 repeated is NaN in every floating type. On a CPU the C library fills what it allocates (glibc's `mallopt`
-with M_PERTURB; another C library leaves memory as it is). On CUDA the free blocks of torch's allocator are filled before
-each pass: one block large enough to be split into all that a pass asks for, those for small tensors, and those that the
-pass before gave back. What a backend takes from the driver, on a stream of its own, or again within one pass, is not
-reached.
+with M_PERTURB; another C library leaves memory as it is). On CUDA the free blocks of torch's allocator are filled
+before each pass: one block large enough to be split into all that a pass asks for, those for small tensors, and those
+that the pass before gave back. What a backend takes from the driver, on a stream of its own, or again within one pass,
+is not reached.
 """
 
 import ctypes
