@@ -90,7 +90,11 @@ def measure(
     random, and one after the last are audited.
     """
     order = random.Random(seed)  # noqa: S311 (an order of measurements, not a secret)
-    members = [member for member in session.members if member.ok and _warm(session, member, case)]
+    members = []
+    for member in [member for member in session.members if member.ok]:
+        if _warm(session, member, case):
+            members.append(member)
+        progress(f"throughput {case.name} warm-up {member.launch.label} {member.status}")
     samples: dict[Member, list[StepSeconds]] = {member: [] for member in members}
     within, after = (
         audit.draw(
