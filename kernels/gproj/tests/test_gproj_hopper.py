@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gproj import UnsupportedInput, attention, explain, hopper
+from gproj import UnsupportedInput, attention, explain
+from gproj.hopper import support
 from gproj.problem import Case
 from gproj_oracle import computed, error, exact
 from gprojci_suite import inputs
@@ -73,18 +74,18 @@ def test_refuses_a_cpu() -> None:
 )
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch, case: Case, reason: str | None) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
-    found = hopper.supported(case)
+    found = support.supported(case)
     assert found is None if reason is None else reason in (found or "")
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (9, 0))
-    monkeypatch.setattr(hopper.metadata, "version", lambda _: "5.0")
-    hopper._wrong_version.cache_clear()
+    monkeypatch.setattr(support.metadata, "version", lambda _: "5.0")
+    support._wrong_version.cache_clear()
     try:
-        assert hopper.supported(CASE) == f"needs flash-attn-4 {hopper.VERSION} exactly, found 5.0"
+        assert support.supported(CASE) == f"needs flash-attn-4 {support.VERSION} exactly, found 5.0"
     finally:
-        hopper._wrong_version.cache_clear()
+        support._wrong_version.cache_clear()
 
 
 def in_float32(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float) -> Tensor:

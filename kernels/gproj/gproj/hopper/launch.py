@@ -8,10 +8,11 @@ import triton
 from flash_attn.cute.utils import AuxData
 from torch import Tensor
 
-from gproj.hopper import BYTES, compiled
+from gproj.hopper import compiled
 from gproj.hopper.compiled import Kernel
 from gproj.hopper.postprocess import postprocess_kernel
 from gproj.hopper.preprocess import preprocess_kernel
+from gproj.hopper.support import BYTES
 from gproj.problem import Gradients, Problem, Saved
 
 NOT_USED = [None] * 9
