@@ -32,7 +32,8 @@ class NoResidualForward(ZeroSumForwardSm90):
     """Without the store of O's residual."""
 
     def epilogue(self, acc_O: Any, lse: Any, mO: Any, mLSE: Any, *where: Any) -> None:
-        forward_module.FlashAttentionForwardSm90.epilogue(self, acc_O, lse, mO, mLSE, *where)
+        o = cute.make_tensor(self._softmaxes.wide.iterator, acc_O.layout)
+        forward_module.FlashAttentionForwardSm90.epilogue(self, o, lse, mO, mLSE, *where)
         _, seqlen, _, _, tiled_mma, tidx, m_block, head_idx, batch_idx = where
         self._store_anchors(tiled_mma.get_slice(tidx), seqlen, m_block, head_idx, batch_idx)
 

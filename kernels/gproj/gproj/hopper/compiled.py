@@ -15,6 +15,8 @@ from gproj.hopper.row_sum_backward import RowSumBackwardSm90
 from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
 
 OPTIONS = "--enable-tvm-ffi"
+NOT_USED = [None] * 9
+"""Arguments of FlashAttention-4's kernels that no call here has."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Kernel:
 
 
 def backward_tiles(kernel: Kernel) -> BwdConfig:
-    """Tiles of the backward kernel: the base's own for causal masks, whose rows are whole warp-level products."""
+    """Tiles of the backward kernel: the base's for causal masks; those for full ones are not always 64 rows a group."""
     return _tile_size_bwd_sm90(kernel.head_dim, kernel.head_dim, True, False)
 
 
@@ -69,18 +71,9 @@ def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90] = ZeroSumFor
         o,
         lse,
         Float32(1.0),
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
+        *NOT_USED[:9],
         AuxData([residual, index]),
-        None,
-        None,
+        *NOT_USED[:2],
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),
         options=OPTIONS,
     )
@@ -130,18 +123,11 @@ def backward(kernel: Kernel, subject_class: type[RowSumBackwardSm90] = RowSumBac
         dk,
         dv,
         Float32(1.0),
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
+        *NOT_USED[:6],
         rows,
-        None,
-        None,
+        *NOT_USED[:2],
         AuxData(),
-        None,
-        None,
+        *NOT_USED[:2],
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),
         options=OPTIONS,
     )

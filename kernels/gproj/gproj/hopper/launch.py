@@ -9,14 +9,12 @@ from flash_attn.cute.utils import AuxData
 from torch import Tensor
 
 from gproj.hopper import compiled
-from gproj.hopper.compiled import Kernel
+from gproj.hopper.compiled import NOT_USED, Kernel
 from gproj.hopper.postprocess import postprocess_kernel
 from gproj.hopper.preprocess import preprocess_kernel
 from gproj.hopper.support import BYTES
 from gproj.problem import Gradients, Problem, Saved
 
-NOT_USED = [None] * 9
-"""Arguments of FlashAttention-4's kernels that no call here has."""
 WARP_GROUP_ROWS = 64
 ELEMENTS = {torch.bfloat16: cutlass.BFloat16, torch.float16: cutlass.Float16}
 
