@@ -28,6 +28,7 @@ from gprojci_service.results.endpoints import router as results
 from gprojci_service.settings import Settings, load_settings
 from gprojci_service.webhooks.endpoints import router as webhooks
 from gprojci_service.workers.endpoints import list_router as workers
+from gprojci_service.workers.endpoints import report_router as worker_reports
 from gprojci_service.workers.endpoints import router as worker_api
 
 logger = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context, app.state.settings, app.state.database = context, settings, context.database
     public = (projects, jobs, results, reports, verdicts, regressions, inputs, workers, tokens)
-    for router in (*public, worker_api, worker_inputs):
+    for router in (*public, worker_api, worker_reports, worker_inputs):
         app.include_router(router, prefix="/api/v1")
     app.include_router(webhooks)
     app.include_router(health)

@@ -7,8 +7,8 @@ from fastapi import Request
 from gprojci_service.errors import PayloadTooLarge
 
 
-async def read_limited(request: Request, limit: int) -> bytes:
-    """The request's body.
+async def read_limited(request: Request, limit: int, setting: str) -> bytes:
+    """The request's body; `setting` names the variable that `limit` comes from.
 
     Raises:
         PayloadTooLarge: it is longer than `limit` bytes, declared or not.
@@ -22,4 +22,4 @@ async def read_limited(request: Request, limit: int) -> bytes:
                 break
         else:
             return bytes(body)
-    raise PayloadTooLarge(f"the body is larger than {limit} bytes")
+    raise PayloadTooLarge(f"the body is larger than {limit} bytes ({setting})")

@@ -49,7 +49,11 @@ class Settings(BaseSettings):
     max_input_bytes: int = Field(
         BYTES_LIMIT, gt=0, le=BYTES_LIMIT, description="Largest input set that may be uploaded, in bytes."
     )
-    max_report_bytes: int = Field(64 * 1024 * 1024, description="Largest report that is imported.")
+    max_report_bytes: int = Field(
+        64 * 1024 * 1024,
+        ge=4 * 1024 * 1024,  # what a worker says of a failed attempt, manifests and logs, is always taken
+        description="Largest report that is taken from a worker or imported, in bytes; at least 4 MiB.",
+    )
 
     @field_validator("webhook_secret")
     @classmethod

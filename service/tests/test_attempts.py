@@ -123,6 +123,29 @@ def test_a_report_is_stored_once_and_decided_once(service, job_id, make_report):
     assert service.job(job_id)["state"] == "finished"
 
 
+def test_a_report_over_the_limit_is_refused_before_it_is_parsed(service, job_id, make_report):
+    attempt = service.claim().json()["attempt"]
+    service.app.state.settings = service.settings.model_copy(update={"max_report_bytes": 3000})
+    path = f"/attempts/{attempt['id']}/report"
+    body = report_body(attempt, report=make_report())
+    chunks = iter([b"[" * 2000, b"[" * 2000])  # without a declared length, and no JSON either
+    for answer in (
+        service.worker(path, body),
+        service.client.post(f"/api/v1/worker{path}", content=chunks, headers=service.worker_headers),
+    ):
+        assert answer.status_code == 413
+        assert answer.json() == {
+            "error": "PayloadTooLarge",
+            "detail": "the body is larger than 3000 bytes (GPROJCI_MAX_REPORT_BYTES)",
+        }
+    assert service.client.post(f"/api/v1/worker{path}", json=body).status_code == 401
+    assert service.client.post(f"/api/v1/worker{path}", json=body, headers=service.write_headers).status_code == 403
+    assert count(service, Report) == 0
+    refusal = {**body, "status": "runtime_error", "detail": answer.json()["detail"], "report": None}
+    assert service.worker(path, refusal).json()["accepted"]
+    assert service.job(job_id)["failure_kind"] == "runtime_error"
+
+
 def test_a_malformed_report_is_refused_whole(service, job_id, make_report):
     attempt = service.claim().json()["attempt"]
     report = make_report()

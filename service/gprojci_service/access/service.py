@@ -91,6 +91,16 @@ def require_worker(request: Request, session: SessionDep) -> Token:
     return authenticate(session, request.headers.get("authorization"), "worker")
 
 
+def authorize_worker(request: Request) -> None:
+    """As `require_worker`, for what reads a body that may take long to come: holds no transaction meanwhile.
+
+    Raises:
+        Unauthorized, Forbidden: as `authenticate`.
+    """
+    with request.app.state.database.session(writes=True) as session:
+        authenticate(session, request.headers.get("authorization"), "worker")
+
+
 def require_write(request: Request, session: SessionDep) -> Token:
     """FastAPI dependency of whatever a user may change."""
     return authenticate(session, request.headers.get("authorization"), "write")

@@ -37,7 +37,8 @@ async def import_report(
     request: Request, response: Response, title: Annotated[str, Query(min_length=1, max_length=200)]
 ) -> ImportedReportOut:
     """Takes a report as `gprojci-suite bench --json` wrote it; the same one again: 200, under the new title."""
-    body = await read_limited(request, request.app.state.settings.max_report_bytes)
+    limit = request.app.state.settings.max_report_bytes
+    body = await read_limited(request, limit, "GPROJCI_MAX_REPORT_BYTES")
     try:
         text = body.decode()
     except UnicodeDecodeError as error:

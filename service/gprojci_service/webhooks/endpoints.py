@@ -16,7 +16,7 @@ router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 async def receive_github(request: Request) -> Accepted:
     """Takes a webhook: 202 once it is stored, 401 for a wrong signature, 413 for a body over the limit."""
     settings = request.app.state.settings
-    body = await read_limited(request, settings.max_webhook_bytes)
+    body = await read_limited(request, settings.max_webhook_bytes, "GPROJCI_MAX_WEBHOOK_BYTES")
     service.check_signature(body, request.headers.get("x-hub-signature-256"), settings)
     return await run_in_threadpool(_store, request, body)
 

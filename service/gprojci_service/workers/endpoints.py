@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request, Response
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from gprojci_service.access.service import SessionDep, require_read, require_worker
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
+from starlette.types import Message
+
+from gprojci_service.access.service import SessionDep, authorize_worker, require_read, require_worker
 from gprojci_service.identifier import RowId
 from gprojci_service.models import Worker
+from gprojci_service.request_body import read_limited
 from gprojci_service.results import service as results
 from gprojci_service.results.schemas import AttemptReport, Received
 from gprojci_service.workers import repository, service
@@ -22,7 +29,30 @@ from gprojci_service.workers.schemas import (
     WorkerOut,
 )
 
+
+class ReportRoute(APIRoute):
+    """Reads a body up to GPROJCI_MAX_REPORT_BYTES, and only from a worker, before FastAPI parses it."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler of a request."""
+        parse = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            await run_in_threadpool(authorize_worker, request)
+            limit = request.app.state.settings.max_report_bytes
+            body = await read_limited(request, limit, "GPROJCI_MAX_REPORT_BYTES")
+            unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def receive() -> Message:
+                return unread.pop() if unread else await request.receive()
+
+            return await parse(Request(request.scope, receive))
+
+        return handle
+
+
 router = APIRouter(prefix="/worker", tags=["worker API"], dependencies=[Depends(require_worker, scope="function")])
+report_router = APIRouter(prefix="/worker", tags=["worker API"], route_class=ReportRoute)
 list_router = APIRouter(prefix="/workers", tags=["workers"], dependencies=[Depends(require_read, scope="function")])
 
 
@@ -63,7 +93,9 @@ def log(session: SessionDep, attempt_id: RowId, body: Log) -> None:
     service.append_log(session, attempt_id, body)
 
 
-@router.post("/attempts/{attempt_id}/report")
+@report_router.post(
+    "/attempts/{attempt_id}/report", responses={413: {"description": "longer than GPROJCI_MAX_REPORT_BYTES"}}
+)
 def report(request: Request, session: SessionDep, attempt_id: RowId, body: AttemptReport) -> Received:
     """Ends the attempt; may be sent again until it is acknowledged, and is stored once."""
     return results.receive(session, request.app.state.settings, attempt_id, body)
