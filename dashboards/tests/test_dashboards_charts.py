@@ -218,7 +218,7 @@ def test_the_surface_draws_each_backend_in_a_box_of_its_own() -> None:
 
 def test_ratios_that_lie_far_apart_get_a_logarithmic_axis() -> None:
     near = paired_ratios.Comparison("near", (1.0, 1.1), 1.05, 1.0, 1.1)
-    far = paired_ratios.Comparison("far", (14.0, 15.0), 14.5, 14.0, 15.0, void_pairs=2)
+    far = paired_ratios.Comparison("far", (14.0, 15.0), 14.5, 14.0, 15.0, void_pairs=2, processes=5)
     chart = charts.load("paired_ratios")
     axes = [
         json.loads(chart.figure(paired_ratios.PairedRatiosData(rows)).to_json())["layout"]["xaxis"]
@@ -228,7 +228,7 @@ def test_ratios_that_lie_far_apart_get_a_logarithmic_axis() -> None:
     assert axes[1]["type"] == "log"
     assert 10 ** axes[1]["range"][0] < 1.0
     assert 10 ** axes[1]["range"][1] > 15.0
-    assert "2 void" in chart.figure(paired_ratios.PairedRatiosData((far,))).to_json()
+    assert "2 pairs over 5 processes, 2 void" in chart.figure(paired_ratios.PairedRatiosData((far,))).to_json()
 
 
 def test_many_marks_are_told_apart_by_the_legend() -> None:

@@ -163,6 +163,45 @@ def test_a_job_shows_everything_its_report_holds(lived_in: tuple[TestClient, dic
     assert words_of(section(text, "accuracy-speed"))
 
 
+def test_a_job_shows_launches_graphs_and_kernels(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    text = client.get(f"/jobs/{jobs['broken']}").text
+    part = section(text, "throughput")
+    speed = words_of(part)
+    assert "Launch, forward Launch, backward CUDA graph, backward Peak memory" in speed
+    assert "310 µs 31.0 ms longer than it runs 2.90 ms 2.5 GiB" in speed
+    assert '31.0 ms longer than it runs not possible capture failed: <script>alert("x")</script> 2.5 GiB' in speed
+    assert "20 interleaved pairs each over 5 processes, none void" in speed
+    assert "the mean of the processes’ medians" in speed
+    assert "Median Interval Pairs Processes Void pairs" in speed
+    summaries = re.findall(r"<summary([^>]*)>(Kernels of [^<]*)</summary>", part)
+    assert summaries == [
+        (
+            ' class="is-neutral"',
+            "Kernels of gproj: 2 in 2.50 ms, at most 255 registers of a thread, at worst 36 spilled to memory",
+        ),
+        ("", "Kernels of zerosum: 1 in 1.25 ms, at most 160 registers of a thread, none spilled to memory"),
+        ("", "Kernels of sdpa-math: 1 in 1.25 ms"),
+    ]
+    assert "_forward_kernel forward 2 1.25 ms 168 0 64 KiB 16 × 64 × 1 256 × 1 × 1" in speed
+    assert "cutlass_80_tensorop_bf16> forward 2 1.25 ms – – – –" in speed
+    environment = words_of(section(text, "environment"))
+    assert "Built in head 41 s" in environment
+    assert "Started in zerosum 8.0 s, gproj (base) 7.0 s, gproj 6.0 s" in environment
+
+
+def test_what_a_report_does_not_hold_has_no_place(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    text = client.get(f"/jobs/{jobs['fixed']}").text
+    speed = words_of(section(text, "throughput"))
+    assert "20 interleaved pairs each, none void" in speed
+    for word in ("Launch", "CUDA graph", "Kernels of", "Processes", "processes’", "Peak memory"):
+        assert word not in speed, word
+    environment = words_of(section(text, "environment"))
+    assert "Built in" not in environment
+    assert "Started in" not in environment
+
+
 def test_a_choice_keeps_the_others(lived_in: tuple[TestClient, dict[str, int]]) -> None:
     client, jobs = lived_in
     text = client.get(f"/jobs/{jobs['broken']}?surface=dk&tensor=o&symmetry=1x1x16384x64.causal.bfloat16").text

@@ -146,6 +146,33 @@ def invariants(columns: list[tuple[str, str, str]]) -> dict[str, Any]:
     }
 
 
+def kernels(case: str) -> list[dict[str, Any]]:
+    """What a profiler would have seen of one backend with spills, one of Triton without, one that is not Triton's."""
+    seen = [
+        ("gproj", "head", "forward", "_forward_kernel", 168, 0),
+        ("gproj", "head", "backward", f"_backward_{NASTY}_" + "dkdv_" * 30, 255, 36),
+        ("zerosum", "head", "forward", "_forward_kernel", 160, 0),
+        ("sdpa-math", "ruler", "forward", "void cutlass::Kernel2<cutlass_80_tensorop_bf16>\x1b[31m", None, None),
+    ]
+    return [
+        {
+            "backend": backend,
+            "revision": revision,
+            "case": case,
+            "pass": part,
+            "kernel": name[:200],
+            "launches": 2,
+            "seconds": 0.00125,
+            "registers_per_thread": registers,
+            "shared_memory_bytes": None if registers is None else 65536,
+            "grid": [16, 64, 1] if registers else [],
+            "block": [256, 1, 1] if registers else [],
+            "spills": spills,
+        }
+        for backend, revision, part, name, registers, spills in seen
+    ]
+
+
 def report_of(head: str, base: str | None, *, broken: bool, base_broken: bool, drift: float = 1.0) -> dict[str, Any]:
     """A suite report in the contract's format, checked against it."""
     revisions = ["head", "base"] if base else ["head"]
@@ -326,7 +353,18 @@ def report_of(head: str, base: str | None, *, broken: bool, base_broken: bool, d
         ]
         body["throughput"]["ceilings"] = {"matmul_tflops": 742.0, "copy_gb_s": 4100.0}
         for entry in body["throughput"]["measurements"]:
-            entry |= {"tflops": 311.0, "ceiling_share": 0.42, "peak_memory_bytes": 5 * 2**29}
+            entry |= {"tflops": 311.0, "ceiling_share": 0.42, "peak_memory_bytes": 5 * 2**29, "host_seconds": 0.00031}
+            if entry["pass"] == "backward":
+                entry |= {"graph_seconds": 0.0029, "host_seconds": 0.031}
+                if entry["backend"] == "zerosum":
+                    entry |= {"graph_seconds": None, "graph_detail": f"capture failed: {NASTY}"}
+        body["throughput"]["kernels"] = kernels(case)
+        for entry in body["throughput"]["comparisons"]:
+            entry["processes"] = 5
+        for entry in body["subjects"]:
+            entry["build_seconds"] = 41.2 if entry["revision"] == "head" else None
+        for place, entry in enumerate(body["backends"][:3]):
+            entry["start_seconds"] = 6.0 + place
     return SuiteReport.from_json(body).to_json()
 
 

@@ -27,6 +27,7 @@ class Comparison:
     high: float
     control: bool = False  # the A/A control: the same code on both sides
     void_pairs: int = 0  # thrown away because the device was slowed down while they were measured
+    processes: int = 1  # of each side, that the pairs were spread over
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def figure(data: PairedRatiosData) -> go.Figure:
                 hovertemplate=(
                     f"<b>{html.escape(comparison.label)}</b><br>median {comparison.ratio:.3f}× "
                     f"({comparison.low:.3f} … {comparison.high:.3f}), {len(comparison.ratios)} pairs"
+                    f"{f' over {comparison.processes} processes' if comparison.processes > 1 else ''}"
                     f"{f', {comparison.void_pairs} void' if comparison.void_pairs else ''}<extra></extra>"
                 ),
                 showlegend=False,

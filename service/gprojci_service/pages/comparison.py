@@ -292,6 +292,8 @@ def _ratios(body: SuiteReport, backend: str) -> list[Drawing]:
             item.low,
             item.high,
             item.control,
+            item.void_pairs,
+            item.processes,
         )
         for item in (body.throughput.comparisons if body.throughput else ())
         if item.backend == backend and item.against_backend == backend

@@ -105,15 +105,17 @@ def heatmap(data: HeatmapData, caption: str, key: str = "heatmap", what: str = "
 
 def paired_ratios(data: PairedRatiosData, caption: str, key: str = "ratios") -> Drawing:
     """Timing ratios of interleaved pairs."""
+    several = any(item.processes > 1 for item in data.comparisons)
     table = Table(
         "Median ratio of interleaved pairs, with its interval",
-        ("Comparison", "Median", "Interval", "Pairs", "Void pairs"),
+        ("Comparison", "Median", "Interval", "Pairs", *(["Processes"] if several else []), "Void pairs"),
         tuple(
             (
                 item.label,
                 ratio(item.ratio),
                 f"{ratio(item.low)} … {ratio(item.high)}",
                 number(len(item.ratios)),
+                *([number(item.processes)] if several else []),
                 number(item.void_pairs),
             )
             for item in data.comparisons

@@ -109,6 +109,7 @@ def environment(report: Report, base_sha: str | None) -> tuple[tuple[str, str], 
         ("Hardware class", facts.hardware),
         ("Head revision", heads.get("head", "none built")),
         ("Base revision", heads.get("base", base_sha or "none")),
+        ("Built in", _builds(report)),
         ("Ruler", f"gprojci-suite {report.ruler.version} at {report.ruler.revision}"),
         ("Platform", facts.platform),
         ("Python, torch", f"{facts.python}, {facts.torch}"),
@@ -119,10 +120,24 @@ def environment(report: Report, base_sha: str | None) -> tuple[tuple[str, str], 
         ("Clocks at the start", _clocks(facts.clocks)),
         ("Slowed down by", ", ".join(facts.throttle_reasons) or ("nothing" if facts.device == "cuda" else "")),
         ("Network", facts.network),
+        ("Started in", _starts(report)),
         ("Seed", str(report.seed)),
         ("Began", f"{absolute(began)}, took {duration(report.duration_seconds)}" if began else ""),
     ]
     return tuple((name, value) for name, value in rows if value)
+
+
+def _builds(report: Report) -> str:
+    """'head 41 s, base 38 s': one build of a revision serves all of its backends."""
+    builds = dict.fromkeys((item.revision, item.build_key, item.build_seconds) for item in report.subjects)
+    return ", ".join(f"{revision} {duration(took)}" for revision, _, took in builds if took is not None)
+
+
+def _starts(report: Report) -> str:
+    """'gproj 8.1 s, sdpa-math 6.4 s': import of torch and the backend, beside all others, the slowest first."""
+    took = {label(item.backend, item.revision): item.start_seconds for item in report.backends}
+    found = sorted(((time, name) for name, time in took.items() if time is not None), key=lambda pair: -pair[0])
+    return ", ".join(f"{name} {duration(time)}" for time, name in found)
 
 
 def gpu_states(report: Report) -> Table | None:

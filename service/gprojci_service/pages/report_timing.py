@@ -7,8 +7,18 @@ from typing import Any
 
 from gprojci_dashboards.charts import paired_ratios
 from gprojci_dashboards.charts.pareto import Mark, ParetoData
-from gprojci_service.pages import drawings, findings
-from gprojci_service.pages.formatting import DASH, fraction, memory, number, seconds, signed_percent, tensor
+from gprojci_service.pages import drawings, findings, report_kernels
+from gprojci_service.pages.formatting import (
+    DASH,
+    clean,
+    first_line,
+    fraction,
+    memory,
+    number,
+    seconds,
+    signed_percent,
+    tensor,
+)
 from gprojci_service.pages.report_parts import TENSORS, label
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import Cell, Choice, Section
@@ -75,7 +85,8 @@ def pareto(report: Report, policy: Mapping[str, Any] | None, choices: Mapping[st
 
 
 def throughput(report: Report, policy: Mapping[str, Any] | None, choices: Mapping[str, str]) -> Section | None:
-    """Paired ratios of one case, the ones that the gate reads first; times, achieved TFLOP/s and memory beside them."""
+    """Paired ratios of one case, the ones that the gate reads first; times, achieved TFLOP/s, launch, CUDA graph and
+    memory beside them, and the kernels of each backend."""
     if report.throughput is None:
         return None
     cases = list(dict.fromkeys(item.case for item in report.throughput.measurements))
@@ -85,26 +96,38 @@ def throughput(report: Report, policy: Mapping[str, Any] | None, choices: Mappin
     ]
     margin = policy.get("kernel_time_increase") if policy else None
     caption = (
-        f"Forward and backward time of {case} in interleaved pairs, measured in one session. Dots are pairs, the bar "
-        "is the interval of their median; an A/A control times the same code in two processes and shows the noise."
+        f"Forward and backward time of {case} in interleaved pairs, measured in one session. {_legend(compared)} "
+        "an A/A control times the same code in two processes and shows the noise."
     )
     measured = [item for item in report.throughput.measurements if item.case == case]
     passes = [key for key in PASSES if any(item.pass_ == key for item in measured)]
     by_pass = {(item.backend, item.revision, item.pass_): item for item in measured}
+    launched = [key for key in passes if any(item.pass_ == key and item.host_seconds is not None for item in measured)]
+    graphed = [
+        key
+        for key in passes
+        if any(item.pass_ == key and (item.graph_seconds is not None or item.graph_detail) for item in measured)
+    ]
     has_memory = any(item.peak_memory_bytes is not None for item in measured)
     rows = []
     for backend, revision in dict.fromkeys((item.backend, item.revision) for item in measured):
         found = [by_pass.get((backend, revision, key)) for key in passes]
         peaks = [item.peak_memory_bytes for item in found if item and item.peak_memory_bytes is not None]
         peak = [Cell(memory(max(peaks, default=None)))] if has_memory else []
-        rows.append((Cell(label(backend, revision)), *map(_timing, found), *peak))
+        launches = [_launch(by_pass.get((backend, revision, key))) for key in launched]
+        graphs = [_graph(by_pass.get((backend, revision, key))) for key in graphed]
+        rows.append((Cell(label(backend, revision)), *map(_timing, found), *launches, *graphs, *peak))
     ceilings = report.throughput.ceilings
-    note = (
-        f"In the same session the device reached {number(ceilings.matmul_tflops)} TFLOP/s in a square BF16 matrix "
-        f"product (what the shares are of) and {number(ceilings.copy_gb_s)} GB/s in a copy within its memory."
-        if ceilings
-        else ""
-    )
+    notes = []
+    if ceilings:
+        notes.append(
+            f"In the same session the device reached {number(ceilings.matmul_tflops)} TFLOP/s in a square BF16 matrix "
+            f"product (what the shares are of) and {number(ceilings.copy_gb_s)} GB/s in a copy within its memory."
+        )
+    if launched:
+        notes.append("Launch is the host's time to enqueue the call; it is no part of the times before it.")
+    if graphed:
+        notes.append("A CUDA graph replays a pass without its launches.")
     return Section(
         "throughput",
         "Speed",
@@ -112,9 +135,16 @@ def throughput(report: Report, policy: Mapping[str, Any] | None, choices: Mappin
         (Choice("case", "Timed case", tuple(cases), case, {}),) if len(cases) > 1 else (),
         _ratios(compared, margin, caption, "ratios") if compared else None,
         f"Median time of one call of {case}; under it achieved TFLOP/s and their share of the device's matrix product",
-        ("Backend", *(PASSES[key] for key in passes), *(["Peak memory"] if has_memory else [])),
+        (
+            "Backend",
+            *(PASSES[key] for key in passes),
+            *(f"Launch, {PASSES[key]}" for key in launched),
+            *(f"CUDA graph, {PASSES[key]}" for key in graphed),
+            *(["Peak memory"] if has_memory else []),
+        ),
         tuple(rows),
-        note,
+        " ".join(notes),
+        report_kernels.folds(report.throughput.kernels, case),
     )
 
 
@@ -125,6 +155,20 @@ def _timing(item: Measurement | None) -> Cell:
     share = "" if item.ceiling_share is None else f"{item.ceiling_share:.0%}"
     more = f"median of {number(len(item.seconds))} calls"
     return Cell(seconds(item.median_seconds), more=more, sub=", ".join(part for part in (achieved, share) if part))
+
+
+def _launch(item: Measurement | None) -> Cell:
+    if item is None or item.host_seconds is None:
+        return Cell(DASH)
+    slower = item.host_seconds > item.median_seconds
+    return Cell(seconds(item.host_seconds), sub="longer than it runs" if slower else "")
+
+
+def _graph(item: Measurement | None) -> Cell:
+    if item is None or item.graph_seconds is None:
+        detail = item.graph_detail if item else None
+        return Cell("not possible", more=clean(detail), sub=first_line(detail, 60)) if detail else Cell(DASH)
+    return Cell(seconds(item.graph_seconds))
 
 
 def step(report: Report, policy: Mapping[str, Any] | None) -> Section | None:
@@ -155,8 +199,8 @@ def step(report: Report, policy: Mapping[str, Any] | None) -> Section | None:
             )
         )
     caption = (
-        "Time of whole training steps (forward, loss, backward, optimiser) in interleaved pairs. Dots are pairs, the "
-        "bar is the interval of their median; the A/A control trains with the same code in two processes."
+        "Time of whole training steps (forward, loss, backward, optimiser) in interleaved pairs. "
+        f"{_legend(report.step.comparisons)} the A/A control trains with the same code in two processes."
     )
     margin = policy.get("step_overhead_increase") if policy else None
     return Section(
@@ -196,6 +240,7 @@ def _ratios(compared: Iterable[Comparison], margin: float | None, caption: str, 
                 item.high,
                 item.control,
                 item.void_pairs,
+                item.processes,
             )
             for item in ranked
         ),
@@ -211,14 +256,27 @@ def _label(item: Comparison) -> str:
     return f"{label(item.backend, item.revision)} ÷ {against}"
 
 
+def _legend(compared: Iterable[Comparison]) -> str:
+    """What dots and bars are; with several processes the interval is one of their medians."""
+    several = any(item.processes > 1 for item in compared)
+    middle = "the mean of the processes’ medians" if several else "their median"
+    return f"Dots are pairs, the bar is the interval of {middle};"
+
+
 def _pairs_words(compared: Iterable[Comparison]) -> str:
-    """'20 … 80 interleaved pairs, 3 void'."""
+    """'20 … 80 interleaved pairs each over 5 processes, 3 void'."""
     found = list(compared)
     if not found:
         return "nothing to compare with"
-    least, most = min(item.pairs for item in found), max(item.pairs for item in found)
+    pairs = _span(item.pairs for item in found)
+    processes = _span(item.processes for item in found)
+    over = "" if processes == "1" else f" over {processes} processes"
     void = sum(item.void_pairs for item in found)
-    pairs = number(least) if least == most else f"{number(least)} … {number(most)}"
-    return f"{pairs} interleaved pairs each, " + (
+    return f"{pairs} interleaved pairs each{over}, " + (
         f"{number(void)} void: the GPU was slowed down" if void else "none void"
     )
+
+
+def _span(values: Iterable[int]) -> str:
+    found = sorted(values)
+    return number(found[0]) if found[0] == found[-1] else f"{number(found[0])} … {number(found[-1])}"

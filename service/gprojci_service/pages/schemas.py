@@ -295,6 +295,15 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """A table that opens on a click; `words` say what matters of it before, `warns` whether that is a warning."""
+
+    words: str
+    table: Table
+    warns: bool = False
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of a report: what can be chosen, a chart and a table of cells, each where there is one.
 
@@ -310,6 +319,7 @@ class Section:
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
     note: str = ""
+    folds: tuple[Fold, ...] = ()
 
 
 @dataclass(frozen=True)
