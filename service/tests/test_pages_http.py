@@ -15,8 +15,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+import gprojci_suite
 from gprojci_service.app import create_app
 from gprojci_service.models import GithubReport
+from gprojci_suite.contract import input_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_seed import NASTY, Seed, addresses, settings_for
@@ -356,6 +358,27 @@ def test_an_empty_instance_offers_three_steps(empty: TestClient) -> None:
     assert "gprojci.toml" in text
     for address in ("/jobs", "/inputs", "/reports", "/workers"):
         assert empty.get(address).status_code == 200
+
+
+def test_an_empty_instance_shows_the_captures_of_the_ruler(
+    empty: TestClient, lived_in: tuple[TestClient, dict[str, int]]
+) -> None:
+    text = empty.get("/inputs").text
+    panels = [words_of(part) for part in text.split('<section class="panel"')[1:]]
+    captures = sorted((Path(gprojci_suite.__file__).parent / "captures").glob("*.safetensors"))
+    assert captures
+    assert len(panels) == len(captures)
+    for file in captures:
+        assert sum(input_file.check(file)[1] in part for part in panels) == 1, file.name
+    story = next(part for part in panels if "late-keybias" in part)
+    assert story is panels[0], "the one with a training run comes first"
+    assert "comes with the ruler" in story
+    assert "batch 1, heads" in story
+    assert "Statistics with the first report" in story
+    assert "Last used by no report yet" in story
+    assert len(figures(text)) == 1
+    names = re.findall(r'<h2 id="input-[^"]*">([a-z:-]+)', lived_in[0].get("/inputs").text)
+    assert sorted(names) == sorted({*names, "early-keybias", "late-keybias"}), "a set that was used stands there once"
 
 
 def test_static_files_are_kept_for_ever_under_their_hash(

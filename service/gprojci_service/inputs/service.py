@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,15 @@ class InputSetInUse(Conflict):
     """Reports refer to the input set."""
 
 
+@dataclass(frozen=True)
+class BundledSet:
+    """A capture that comes with the ruler, as its file describes it: without statistics, which the ruler computes."""
+
+    name: str
+    content_hash: str
+    description: dict[str, Any]
+
+
 def record(session: Session, entries: list[dict[str, Any]]) -> None:
     """Keeps the description of every input set that a report's `inputs` lists."""
     for entry in entries:
@@ -44,6 +54,17 @@ def bundled_names() -> list[str]:
     return sorted(
         item.name.removesuffix(input_file.SUFFIX) for item in folder.iterdir() if item.name.endswith(input_file.SUFFIX)
     )
+
+
+@cache
+def bundled() -> tuple[BundledSet, ...]:
+    """The captures that come with the ruler, by name."""
+    found = []
+    for name in bundled_names():
+        with resources.as_file(resources.files("gprojci_suite") / "captures" / f"{name}{input_file.SUFFIX}") as path:
+            described, content_hash = input_file.check(path)
+        found.append(BundledSet(name, content_hash, _description(name, content_hash, described)))
+    return tuple(found)
 
 
 def admit(session: Session, name: str, project: str | None) -> Project | None:

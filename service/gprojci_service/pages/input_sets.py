@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from gprojci_dashboards.charts.training_story import Record, TrainingData
 from gprojci_service.inputs.repository import all_files as uploaded_files
+from gprojci_service.inputs.service import BundledSet, bundled
 from gprojci_service.models import InputFile, InputSet
 from gprojci_service.pages import drawings, repository
 from gprojci_service.pages.formatting import absolute, clean, fraction, memory, number, tensor
@@ -23,7 +24,8 @@ _METRICS = {"dq_error": "dq", "dk_error": "dk", "dv_error": "dv", "o_error": "o"
 
 
 def inputs(session: Session) -> InputsView:
-    """All input sets that reports used or that were uploaded: those with a story first, then the hardest."""
+    """All input sets that reports used, that were uploaded or that are bundled: those with a story first, then the
+    hardest."""
     newest: dict[str, InputSet] = {}
     for item in repository.input_sets(session):
         newest.setdefault(item.name, item)
@@ -31,10 +33,17 @@ def inputs(session: Session) -> InputsView:
     uploads = {row.content_hash: (row, project) for row, project in uploaded_files(session)}
     views = [_view(session, item, uploads.get(item.content_hash)) for item in used.values()]
     views += [_view(session, row, (row, project)) for key, (row, project) in uploads.items() if key not in used]
+    views += [
+        _view(session, item, None)
+        for item in bundled()
+        if item.name not in newest and item.content_hash not in used.keys() | uploads.keys()
+    ]
     return InputsView(tuple(sorted(views, key=lambda view: (view.training is None, -view.hardness))))
 
 
-def _view(session: Session, item: InputSet | InputFile, upload: tuple[InputFile, str | None] | None) -> InputView:
+def _view(
+    session: Session, item: InputSet | InputFile | BundledSet, upload: tuple[InputFile, str | None] | None
+) -> InputView:
     entry = item.description
     statistics: list[dict[str, Any]] = entry["statistics"]
     layers: list[dict[str, Any]] = entry["layers"]
@@ -61,6 +70,7 @@ def _view(session: Session, item: InputSet | InputFile, upload: tuple[InputFile,
         name=item.name,
         hardness=hardness,
         uploaded=upload is not None,
+        bundled=item.content_hash in {found.content_hash for found in bundled()},
         tiles=(
             ("Keys' offset ÷ spread", number(hardness)),
             ("Largest logit", number(max((_number(row["largest_logit"]) for row in statistics), default=0.0))),

@@ -430,6 +430,7 @@ class InputView:
     hardness: float
     """Largest offset of the keys over their spread; zero while nobody has computed it."""
     uploaded: bool
+    bundled: bool
     tiles: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
     provenance: Table | None
