@@ -24,6 +24,7 @@ from gprojci_service.models.attempt import ATTEMPT_STATES
 from gprojci_service.models.job import JOB_STATES
 from gprojci_service.models.verdict import VERDICTS
 from gprojci_service.results.schemas import FAILURE_KINDS
+from gprojci_service.webhooks.events import HANDLERS
 from gprojci_suite import metrics, peers
 from gprojci_suite.contract import manifest
 from gprojci_suite.contract.vocabulary import DEVICES
@@ -142,6 +143,11 @@ def endpoints() -> list[tuple[str, str]]:
 def test_the_table_of_endpoints_is_the_api() -> None:
     table = re.findall(r"^\| (GET|POST|PUT|PATCH|DELETE) \| `([^`]+)` \|", DOCUMENTS[SERVICE], re.MULTILINE)
     assert sorted(table) == sorted(endpoints())
+
+
+def test_every_handled_event_has_its_row() -> None:
+    table = DOCUMENTS[SERVICE].split("\n## Events\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(HANDLERS)
 
 
 def test_every_failure_kind_has_its_row_and_says_whether_it_is_tried_again() -> None:

@@ -91,6 +91,10 @@ class JobNotOpen(Conflict):
     """The job has ended already."""
 
 
+class ProjectArchived(Conflict):
+    """The project's repository is archived or deleted: it gets no new jobs."""
+
+
 class JobNotWaiting(Conflict):
     """The job does not wait for an approval."""
 

@@ -9,7 +9,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Attempt, Job, Project
-from gprojci_service.models.job import OPEN_STATES
+from gprojci_service.models.job import FREED_KEY, OPEN_STATES
 
 
 def by_id(session: Session, job_id: int) -> Job | None:
@@ -28,6 +28,35 @@ def open_of_pull_request(session: Session, pull_request_id: int) -> Sequence[Job
     return session.scalars(
         select(Job).where(Job.pull_request_id == pull_request_id, Job.state.in_(OPEN_STATES)).with_for_update()
     ).all()
+
+
+def open_of_project(session: Session, project_id: int) -> Sequence[Job]:
+    return session.scalars(
+        select(Job).where(Job.project_id == project_id, Job.state.in_(OPEN_STATES)).with_for_update()
+    ).all()
+
+
+def open_of_merge_group(session: Session, project_id: int, head_sha: str) -> Sequence[Job]:
+    return session.scalars(
+        select(Job)
+        .where(Job.project_id == project_id, Job.kind == "merge_group", Job.head_sha == head_sha)
+        .where(Job.state.in_(OPEN_STATES))
+        .with_for_update()
+    ).all()
+
+
+def of_head(session: Session, project_id: int, head_sha: str) -> Sequence[Job]:
+    """All jobs about a commit, newest first."""
+    return session.scalars(
+        select(Job).where(Job.project_id == project_id, Job.head_sha == head_sha).order_by(Job.id.desc())
+    ).all()
+
+
+def stands_for_head(session: Session, project_id: int, head_sha: str, pull_request_id: int | None) -> bool:
+    """Whether the head of a pull request, or of a branch, has a job that no event has cancelled."""
+    query = select(Job.id).where(Job.project_id == project_id, Job.head_sha == head_sha)
+    same = Job.pull_request_id.is_(None) if pull_request_id is None else Job.pull_request_id == pull_request_id
+    return session.scalar(query.where(same, ~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
 
 
 def next_queued(session: Session, hardware: str) -> Job | None:

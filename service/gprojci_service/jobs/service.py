@@ -7,17 +7,25 @@ awaiting_approval → queued → running → deciding → finished
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from gprojci_service.database import send_after_commit
-from gprojci_service.errors import AttemptNotFound, JobNotFound, JobNotOpen, JobNotWaiting, LeaseLost
+from gprojci_service.errors import (
+    AttemptNotFound,
+    JobNotFound,
+    JobNotOpen,
+    JobNotWaiting,
+    LeaseLost,
+    ProjectArchived,
+)
 from gprojci_service.github import service as github
 from gprojci_service.jobs import repository
 from gprojci_service.models import Attempt, Job, Project, PullRequest, Worker, now
-from gprojci_service.models.job import OPEN_STATES
+from gprojci_service.models.job import FREED_KEY, OPEN_STATES
 from gprojci_service.projects import service as projects
 from gprojci_service.queue import DECIDE, MEASURE, measure_queue
 from gprojci_service.settings import Settings
@@ -51,8 +59,13 @@ def create(
 ) -> list[int]:
     """Makes a job for each hardware class of the project and returns their numbers; one that exists is not made twice.
 
-    A pull request's earlier open jobs are cancelled as superseded. A fork's code waits for an approval of that commit.
+    A pull request's open jobs about another head or base are cancelled as superseded, also where the present commits
+    have their jobs already (a force push back to an earlier commit). A fork's code waits for an approval of its commit.
+
+    Raises:
+        ProjectArchived: the repository is archived or deleted.
     """
+    _must_be_active(project)
     projects.record_commit(session, project.id, head_sha)
     created: list[int] = []
     for hardware in project.hardware or settings.default_hardware:
@@ -78,9 +91,14 @@ def create(
         github.announce(session, settings, project, job)
         if job.state == "queued":
             send_after_commit(session, MEASURE, job.id, queue=measure_queue(hardware))
-    if pull_request and created:
-        _supersede(session, settings, pull_request, created)
+    if pull_request:
+        _supersede(session, pull_request, base_sha, created)
     return created
+
+
+def _must_be_active(project: Project) -> None:
+    if project.archived_at is not None:
+        raise ProjectArchived(f"project {project.name} is archived since its repository is archived or deleted")
 
 
 def _dedup_key(
@@ -95,19 +113,41 @@ def _dedup_key(
     return f"{project.id}/{subject}/{head_sha}/{base_sha or 'parent'}/{hardware}"
 
 
-def _supersede(session: Session, settings: Settings, pull_request: PullRequest, by: list[int]) -> None:
+def _supersede(session: Session, pull_request: PullRequest, base_sha: str | None, by: list[int]) -> None:
     for job in repository.open_of_pull_request(session, pull_request.id):
-        if job.id not in by and job.head_sha != pull_request.head_sha:
-            _end_cancelled(session, job, f"superseded by commit {pull_request.head_sha[:10]}")
-            job.superseded_by_id = by[0]
+        if job.head_sha != pull_request.head_sha:
+            _cancelled_by_event(session, job, f"superseded by commit {pull_request.head_sha[:10]}")
+        elif job.base_sha != base_sha:
+            _cancelled_by_event(session, job, f"superseded by base {pull_request.base_ref}")
+        else:
+            continue
+        job.superseded_by_id = by[0] if by else None
 
 
 def cancel_of_pull_request(session: Session, pull_request_id: int, reason: str) -> int:
     """Cancels the open jobs of a pull request; returns how many."""
-    jobs = repository.open_of_pull_request(session, pull_request_id)
+    return _cancel_all(session, repository.open_of_pull_request(session, pull_request_id), reason)
+
+
+def cancel_of_merge_group(session: Session, project_id: int, head_sha: str, reason: str) -> int:
+    """Cancels the open jobs of a merge group; returns how many."""
+    return _cancel_all(session, repository.open_of_merge_group(session, project_id, head_sha), reason)
+
+
+def cancel_of_project(session: Session, project_id: int, reason: str) -> int:
+    """Cancels the open jobs of a project; returns how many."""
+    return _cancel_all(session, repository.open_of_project(session, project_id), reason)
+
+
+def _cancel_all(session: Session, jobs: Sequence[Job], reason: str) -> int:
     for job in jobs:
-        _end_cancelled(session, job, reason)
+        _cancelled_by_event(session, job, reason)
     return len(jobs)
+
+
+def _cancelled_by_event(session: Session, job: Job, reason: str) -> None:
+    _end_cancelled(session, job, reason)
+    job.dedup_key += f"{FREED_KEY}{job.id}"
 
 
 def cancel(session: Session, job_id: int, reason: str) -> Job:
@@ -154,11 +194,13 @@ def rerun(session: Session, settings: Settings, job_id: int) -> Job:
     Raises:
         JobNotFound: there is none.
         JobNotOpen: it has not ended yet.
+        ProjectArchived: its repository is archived or deleted.
     """
     job = get(session, job_id)
     if job.state in OPEN_STATES:
         raise JobNotOpen(f"job {job_id} is still {job.state}; wait for it or cancel it first")
     project = session.get_one(Project, job.project_id)
+    _must_be_active(project)
     again = Job(
         project_id=job.project_id,
         kind="manual",
@@ -180,6 +222,25 @@ def rerun(session: Session, settings: Settings, job_id: int) -> Job:
     if again.state == "queued":
         send_after_commit(session, MEASURE, again.id, queue=measure_queue(again.hardware))
     return again
+
+
+def rerun_head(session: Session, settings: Settings, project: Project, head_sha: str, like: Job | None) -> list[int]:
+    """Reruns the newest job of each kind about a commit, or of the one kind that a job is of; returns the new numbers.
+
+    Those that are still open stay as they are.
+    """
+    newest: dict[tuple[str, int | None, str | None], Job] = {}
+    for job in repository.of_head(session, project.id, head_sha):
+        newest.setdefault(_kind_of_measurement(job), job)
+    return [
+        rerun(session, settings, job.id).id
+        for job in reversed(newest.values())
+        if job.state not in OPEN_STATES and (like is None or _kind_of_measurement(job) == _kind_of_measurement(like))
+    ]
+
+
+def _kind_of_measurement(job: Job) -> tuple[str, int | None, str | None]:
+    return job.hardware, job.pull_request_id, job.base_sha
 
 
 def _first_state(pull_request: PullRequest | None, approved_at: datetime | None) -> str:

@@ -11,6 +11,7 @@ from gprojci_service.models.base import Base, Keyed, now
 
 JOB_STATES = ("awaiting_approval", "queued", "running", "deciding", "finished", "cancelled")
 OPEN_STATES = ("awaiting_approval", "queued", "running", "deciding")
+FREED_KEY = "/cancelled/"
 
 
 class Job(Keyed, Base):
@@ -25,9 +26,10 @@ class Job(Keyed, Base):
 
     project_id: Mapped[int] = mapped_column(ForeignKey("project.id"))
     kind: Mapped[str]
-    """push, pull_request or manual."""
+    """push, pull_request, merge_group or manual."""
     dedup_key: Mapped[str] = mapped_column(unique=True)
-    """What makes a second webhook about the same thing the same job."""
+    """What makes a second webhook about the same thing the same job. A job that an event cancelled gives its key up
+    (`FREED_KEY` and its number follow), so that the same commits can come back; one cancelled by hand keeps it."""
     head_sha: Mapped[str]
     base_sha: Mapped[str | None]
     """As the trigger named it; the worker resolves `merge_base_sha` from it."""

@@ -154,6 +154,7 @@ def refs(session: Session, project_id: int) -> list[str]:
     query = (
         select(Job.ref)
         .where(Job.project_id == project_id, Job.ref.is_not(None), Job.pull_request_id.is_(None))
+        .where(Job.kind != "merge_group")  # the merge queue makes a branch of its own for each
         .group_by(Job.ref)
         .order_by(func.count().desc())
         .limit(50)

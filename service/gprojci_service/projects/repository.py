@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -18,12 +18,35 @@ def by_github_id(session: Session, github_id: int) -> Project | None:
     return session.scalar(select(Project).where(Project.github_id == github_id))
 
 
+def by_github_ids(session: Session, github_ids: Iterable[int]) -> Sequence[Project]:
+    return session.scalars(select(Project).where(Project.github_id.in_(list(github_ids)))).all()
+
+
+def of_installation(session: Session, installation_id: int) -> Sequence[Project]:
+    return session.scalars(select(Project).where(Project.installation_id == installation_id)).all()
+
+
 def all_projects(session: Session) -> Sequence[Project]:
     return session.scalars(select(Project).where(Project.archived_at.is_(None)).order_by(Project.name)).all()
 
 
 def commit(session: Session, project_id: int, sha: str) -> Commit | None:
     return session.scalar(select(Commit).where(Commit.project_id == project_id, Commit.sha == sha))
+
+
+def open_pull_requests(session: Session, project_id: int) -> Sequence[PullRequest]:
+    return session.scalars(
+        select(PullRequest).where(PullRequest.project_id == project_id, PullRequest.state == "open")
+    ).all()
+
+
+def open_with_head(session: Session, project_id: int, head_sha: str) -> Sequence[PullRequest]:
+    """Open pull requests whose present head is this commit."""
+    return session.scalars(
+        select(PullRequest).where(
+            PullRequest.project_id == project_id, PullRequest.head_sha == head_sha, PullRequest.state == "open"
+        )
+    ).all()
 
 
 def pull_request(session: Session, project_id: int, number: int) -> PullRequest | None:

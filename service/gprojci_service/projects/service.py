@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from gprojci_service.errors import Conflict, ProjectNotFound
-from gprojci_service.models import Commit, Project, PullRequest
+from gprojci_service.models import Commit, Project, PullRequest, now
 from gprojci_service.projects import repository
 from gprojci_service.projects.schemas import ProjectCreate
 
@@ -56,8 +56,17 @@ def register(
     private: bool,
     installation_id: int | None,
 ) -> Project:
-    """The project of a repository that a signed webhook describes; made if new, renamed if its name changed."""
-    project = repository.by_github_id(session, github_id) or repository.by_name(session, name)
+    """The project of a repository that a signed webhook describes; made if new, renamed if its name changed.
+
+    A project follows GitHub's number of its repository. Another project of that name, whose repository was renamed or
+    deleted without our knowing, gives the name up; one that was registered by hand and has no number yet takes it on.
+    """
+    project, namesake = repository.by_github_id(session, github_id), repository.by_name(session, name)
+    if project is None and namesake is not None and namesake.github_id is None:
+        project = namesake
+    if namesake is not None and namesake is not project:
+        namesake.name = f"{name}@{namesake.id}"
+        session.flush()
     if project is None:
         project = Project(name=name)
         session.add(project)
@@ -66,6 +75,16 @@ def register(
     project.installation_id = installation_id or project.installation_id
     session.flush()
     return project
+
+
+def archive(project: Project) -> None:
+    """Takes a project off the lists and gives it no new jobs; its results stay."""
+    project.archived_at = project.archived_at or now()
+
+
+def unarchive(project: Project) -> None:
+    """Undoes `archive`."""
+    project.archived_at = None
 
 
 def record_commit(

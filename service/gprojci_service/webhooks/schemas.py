@@ -23,6 +23,12 @@ class Repository(BaseModel):
     private: bool = False
 
 
+class RepositoryId(BaseModel):
+    """A repository of which nothing but GitHub's number is read."""
+
+    id: int
+
+
 class Installation(BaseModel):
     """`installation`: which App installation sent it."""
 
@@ -90,14 +96,107 @@ class PullRequestPayload(BaseModel):
     base: Branch
 
 
+class PullRequestChanges(BaseModel):
+    """`changes` of the action `edited`; `base` is there where the pull request got another base branch."""
+
+    base: dict[str, object] | None = None
+
+
 class PullRequestEvent(BaseModel):
     """Event `pull_request`."""
 
     action: str
     number: int
     pull_request: PullRequestPayload
+    changes: PullRequestChanges | None = None
     repository: Repository
     installation: Installation | None = None
+
+
+class OpenPullRequest(PullRequestPayload):
+    """An entry of `GET /repos/{owner}/{repo}/pulls`, which has the shape that webhooks have."""
+
+    number: int
+    updated_at: datetime
+
+
+class BranchHead(BaseModel):
+    """`commit` of `GET /repos/{owner}/{repo}/branches/{branch}`."""
+
+    sha: str = SHA
+
+
+class BranchPayload(BaseModel):
+    """Answer of `GET /repos/{owner}/{repo}/branches/{branch}`."""
+
+    commit: BranchHead
+
+
+class MergeGroup(BaseModel):
+    """`merge_group`: the commit that a merge queue would make the base branch's head."""
+
+    head_sha: str = SHA
+    head_ref: str
+    base_sha: str = SHA
+    base_ref: str
+
+
+class MergeGroupEvent(BaseModel):
+    """Event `merge_group`."""
+
+    action: str
+    merge_group: MergeGroup
+    reason: str | None = None
+    """Of the action `destroyed`: merged, invalidated or dequeued."""
+    repository: Repository
+    installation: Installation | None = None
+
+
+class CheckRun(BaseModel):
+    """`check_run`; `external_id` is the number of our job where it is ours."""
+
+    head_sha: str = SHA
+    external_id: str | None = None
+
+
+class CheckRunEvent(BaseModel):
+    """Event `check_run`."""
+
+    action: str
+    check_run: CheckRun
+    repository: RepositoryId
+
+
+class CheckSuite(BaseModel):
+    """`check_suite`: all checks of an App about a commit."""
+
+    head_sha: str = SHA
+
+
+class CheckSuiteEvent(BaseModel):
+    """Event `check_suite`."""
+
+    action: str
+    check_suite: CheckSuite
+    repository: RepositoryId
+
+
+class RepositoryEvent(BaseModel):
+    """Event `repository`."""
+
+    action: str
+    repository: Repository
+    installation: Installation | None = None
+
+
+class InstallationEvent(BaseModel):
+    """Events `installation` and `installation_repositories`; the lists are there where the action has them."""
+
+    action: str
+    installation: Installation
+    repositories: list[RepositoryId] = []
+    repositories_added: list[RepositoryId] = []
+    repositories_removed: list[RepositoryId] = []
 
 
 class Accepted(BaseModel):

@@ -1,9 +1,10 @@
-"""Decisions about webhooks: is it authentic, was it seen, what does it ask for."""
+"""Decisions about webhooks: is it authentic, was it seen, what became of it."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,16 +14,14 @@ from sqlalchemy.orm import Session
 from gprojci_service.database import send_after_commit
 from gprojci_service.errors import PayloadInvalid, SignatureInvalid
 from gprojci_service.github import signature
-from gprojci_service.jobs import service as jobs
-from gprojci_service.models import Project, WebhookDelivery, now
-from gprojci_service.projects import service as projects
+from gprojci_service.models import WebhookDelivery, now
 from gprojci_service.queue import PROCESS_DELIVERY
 from gprojci_service.settings import Settings
-from gprojci_service.webhooks import repository
-from gprojci_service.webhooks.schemas import Accepted, Installation, PullRequestEvent, Push, Repository
+from gprojci_service.webhooks import events, repository
+from gprojci_service.webhooks.schemas import Accepted
 
 logger = logging.getLogger(__name__)
-_BRANCH = "refs/heads/"
+_ESCAPES = re.compile(rb"\\u(0000|[dD][89a-fA-F])")
 
 
 def check_signature(body: bytes, header: str | None, settings: Settings) -> None:
@@ -45,15 +44,15 @@ def receive(session: Session, *, event: str | None, delivery_id: str | None, bod
     if not event or not delivery_id:
         raise PayloadInvalid("the headers X-GitHub-Event and X-GitHub-Delivery are both needed")
     try:
-        payload = json.loads(body)
-    except ValueError as error:
+        payload = json.loads(body, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
         raise PayloadInvalid(
             f"the body is not JSON ({error}); choose content type application/json in GitHub"
         ) from error
     if not isinstance(payload, dict):
         raise PayloadInvalid("the body is JSON but not an object")
-    if "\\u0000" in body.decode("utf-8", "replace"):
-        payload = _without_nul(payload)  # PostgreSQL's JSONB cannot hold U+0000
+    if _ESCAPES.search(body):
+        payload = _storable(payload)
 
     known = repository.by_delivery_id(session, delivery_id)
     if known is None:
@@ -78,7 +77,7 @@ def process(session: Session, settings: Settings, row_id: int) -> None:
     if delivery is None or delivery.state != "received":
         return
     try:
-        delivery.state, delivery.detail = _dispatch(session, settings, delivery)
+        delivery.state, delivery.detail = events.handle(session, settings, delivery.event, delivery.payload)
     except ValidationError as error:
         first = error.errors()[0]
         delivery.state = "failed"
@@ -87,99 +86,16 @@ def process(session: Session, settings: Settings, row_id: int) -> None:
     delivery.processed_at = now()
 
 
-def _dispatch(session: Session, settings: Settings, delivery: WebhookDelivery) -> tuple[str, str]:
-    match delivery.event:
-        case "ping":
-            return "processed", "pong"
-        case "push":
-            return _push(session, settings, Push.model_validate(delivery.payload))
-        case "pull_request":
-            return _pull_request(session, settings, PullRequestEvent.model_validate(delivery.payload))
-        case other:
-            return "ignored", f"event {other} asks for nothing here"
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
-def _push(session: Session, settings: Settings, push: Push) -> tuple[str, str]:
-    if push.deleted or not push.ref.startswith(_BRANCH):
-        return "ignored", "not a push to a branch"
-    project = _project(session, push.repository, push.installation)
-    branch = push.ref.removeprefix(_BRANCH)
-    if branch != project.default_branch:
-        return "ignored", f"branch {branch} is measured through its pull request"
-    head = push.head_commit
-    if head is not None and head.id == push.after:
-        projects.record_commit(
-            session,
-            project.id,
-            push.after,
-            message=head.message,
-            author_name=head.author.name,
-            author_email=head.author.email,
-            authored_at=head.timestamp,
-        )
-    created = jobs.create(session, settings, project, kind="push", head_sha=push.after, base_sha=None, ref=branch)
-    return "processed", _described(created)
-
-
-def _pull_request(session: Session, settings: Settings, event: PullRequestEvent) -> tuple[str, str]:
-    project = _project(session, event.repository, event.installation)
-    payload = event.pull_request
-    from_fork = payload.head.repo is None or payload.head.repo.id != event.repository.id
-    pull_request = projects.record_pull_request(
-        session,
-        project.id,
-        event.number,
-        title=payload.title,
-        author_login=payload.user.login if payload.user else None,
-        state="merged" if payload.merged else payload.state,
-        draft=payload.draft,
-        from_fork=from_fork,
-        head_sha=payload.head.sha,
-        head_ref=payload.head.ref,
-        base_sha=payload.base.sha,
-        base_ref=payload.base.ref,
-        html_url=payload.html_url,
-    )
-    if event.action == "closed":
-        cancelled = jobs.cancel_of_pull_request(session, pull_request.id, f"pull request {event.number} was closed")
-        return "processed", f"{cancelled} job(s) cancelled"
-    if event.action not in ("opened", "synchronize", "reopened"):
-        return "ignored", f"action {event.action} changes no code"
-    created = jobs.create(
-        session,
-        settings,
-        project,
-        kind="pull_request",
-        head_sha=payload.head.sha,
-        base_sha=payload.base.sha,
-        ref=payload.head.ref,
-        pull_request=pull_request,
-    )
-    return "processed", _described(created)
-
-
-def _project(session: Session, repository_: Repository, installation: Installation | None) -> Project:
-    return projects.register(
-        session,
-        github_id=repository_.id,
-        name=repository_.full_name,
-        clone_url=repository_.clone_url,
-        html_url=repository_.html_url,
-        default_branch=repository_.default_branch,
-        private=repository_.private,
-        installation_id=installation.id if installation else None,
-    )
-
-
-def _described(created: list[int]) -> str:
-    return f"job(s) {', '.join(map(str, created))} made" if created else "its job existed already"
-
-
-def _without_nul(value: Any) -> Any:
+def _storable(value: Any) -> Any:
+    """The value with U+FFFD for what PostgreSQL's JSONB cannot hold: U+0000 and halves of surrogate pairs."""
     if isinstance(value, str):
-        return value.replace("\x00", "�")
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\x00", "�")
     if isinstance(value, list):
-        return [_without_nul(item) for item in value]
+        return [_storable(item) for item in value]
     if isinstance(value, dict):
-        return {_without_nul(key): _without_nul(item) for key, item in value.items()}
+        return {_storable(key): _storable(item) for key, item in value.items()}
     return value
