@@ -17,6 +17,7 @@ PROCESS_DELIVERY = "gprojci.process_delivery"
 DECIDE = "gprojci.decide"
 REPORT_TO_GITHUB = "gprojci.report_to_github"
 REAP = "gprojci.reap"
+RECONCILE = "gprojci.reconcile"
 MEASURE = "gprojci.measure"
 
 # A message may stay unacknowledged as long as the longest attempt; only then does Redis deliver it again.

@@ -44,6 +44,11 @@ class Settings(BaseSettings):
         3, ge=1, description="Tries of a job before a lost worker or a transient failure ends it."
     )
     reaper_seconds: float = Field(15.0, gt=0, description="How often expired leases and lost messages are looked for.")
+    reconcile_seconds: float = Field(
+        600.0,
+        gt=0,
+        description="How often GitHub is asked for heads whose webhooks were lost; never without credentials.",
+    )
     max_webhook_bytes: int = Field(25 * 1024 * 1024, description="Largest webhook body; GitHub's own cap is 25 MB.")
     upload_dir: Path = Field(Path("gprojci-uploads"), description="Where uploaded input sets are kept.")
     max_input_bytes: int = Field(

@@ -1,4 +1,4 @@
-"""The Celery application of the service: its tasks by name, and the reaper's timetable.
+"""The Celery application of the service: its tasks by name, and the timetable of those that find what was lost.
 
 Run as `celery -A gprojci_service.task_worker worker -Q service`, with `--beat` in exactly one place.
 """
@@ -17,7 +17,8 @@ from celery.signals import beat_embedded_init, worker_process_init
 
 from gprojci_service import queue
 from gprojci_service.context import Context
-from gprojci_service.settings import load_settings
+from gprojci_service.github.client import Recorder, connect
+from gprojci_service.settings import Settings, load_settings
 from gprojci_service.tasks import TASKS
 
 _PR_SET_PDEATHSIG = 1
@@ -50,14 +51,21 @@ def build() -> Celery:
     celery = queue.celery_app(settings.broker_url)
     for name, task in TASKS.items():
         celery.task(name=name)(_bound(task))
-    celery.conf.beat_schedule = {
-        "reaper": {
-            "task": queue.REAP,
-            "schedule": settings.reaper_seconds,
-            "options": {"expires": settings.reaper_seconds},
-        }
-    }
+    celery.conf.beat_schedule = timetable(settings)
     return celery
+
+
+def timetable(settings: Settings) -> dict[str, dict[str, Any]]:
+    """What runs again and again; without credentials nobody at GitHub can be asked."""
+    entries = {"reaper": _every(settings.reaper_seconds, queue.REAP)}
+    if not isinstance(connect(settings), Recorder):
+        entries["reconcile"] = _every(settings.reconcile_seconds, queue.RECONCILE)
+    return entries
+
+
+def _every(seconds: float, task: str) -> dict[str, Any]:
+    # What was not begun in its time is left to the next.
+    return {"task": task, "schedule": seconds, "options": {"expires": seconds}}
 
 
 app = build()

@@ -8,11 +8,12 @@ from gprojci_service import queue
 from gprojci_service.gate.tasks import decide
 from gprojci_service.github.tasks import report_to_github
 from gprojci_service.jobs.tasks import reap
-from gprojci_service.webhooks.tasks import process_delivery
+from gprojci_service.webhooks.tasks import process_delivery, reconcile
 
 TASKS: dict[str, Callable[..., None]] = {
     queue.PROCESS_DELIVERY: process_delivery,
     queue.DECIDE: decide,
     queue.REPORT_TO_GITHUB: report_to_github,
     queue.REAP: reap,
+    queue.RECONCILE: reconcile,
 }

@@ -1,4 +1,4 @@
-"""Sends one report to GitHub's REST API and says what became of it."""
+"""Sends reports to GitHub's REST API and says what became of them; reads from it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,22 @@ class Answer:
     detail: str
 
 
+class Unanswered(Exception):
+    """GitHub gave no answer that can be used; the words say why."""
+
+
 class GitHub(Protocol):
-    """Takes reports."""
+    """Takes reports, and is asked what happened."""
 
     def post(self, kind: str, path: str, payload: dict[str, Any]) -> Answer: ...
+
+    def get(self, path: str) -> Any:
+        """The JSON below the API's base URL.
+
+        Raises:
+            Unanswered: there is none.
+        """
+        ...
 
 
 class Recorder:
@@ -29,6 +41,9 @@ class Recorder:
 
     def post(self, kind: str, path: str, payload: dict[str, Any]) -> Answer:
         return Answer("recorded", "recorded, not sent: no GitHub credentials are set (GPROJCI_GITHUB_TOKEN)")
+
+    def get(self, path: str) -> Any:
+        raise Unanswered(f"{path} was not asked for: no GitHub credentials are set (GPROJCI_GITHUB_TOKEN)")
 
 
 class TokenClient:
@@ -57,6 +72,18 @@ class TokenClient:
         passing = response.status_code >= 500 or response.status_code == 429 or "retry-after" in response.headers
         passing = passing or response.headers.get("x-ratelimit-remaining") == "0"
         return Answer("again" if passing else "refused", f"HTTP {response.status_code}: {response.text[:500]}")
+
+    def get(self, path: str) -> Any:
+        try:  # a renamed repository is answered with where it is now
+            response = httpx.get(self.api_url + path, headers=self.headers, timeout=15, follow_redirects=True)
+        except httpx.HTTPError as error:
+            raise Unanswered(f"{path}: {type(error).__name__}: {error}") from error
+        if not response.is_success:
+            raise Unanswered(f"{path}: HTTP {response.status_code}: {response.text[:500]}")
+        try:
+            return response.json()
+        except ValueError as error:
+            raise Unanswered(f"{path}: the answer is not JSON") from error
 
 
 def connect(settings: Settings) -> GitHub:

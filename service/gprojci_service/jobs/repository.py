@@ -52,11 +52,17 @@ def of_head(session: Session, project_id: int, head_sha: str) -> Sequence[Job]:
     ).all()
 
 
-def stands_for_head(session: Session, project_id: int, head_sha: str, pull_request_id: int | None) -> bool:
-    """Whether the head of a pull request, or of a branch, has a job that no event has cancelled."""
-    query = select(Job.id).where(Job.project_id == project_id, Job.head_sha == head_sha)
-    same = Job.pull_request_id.is_(None) if pull_request_id is None else Job.pull_request_id == pull_request_id
-    return session.scalar(query.where(same, ~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
+def pull_request_has_job(session: Session, pull_request_id: int, head_sha: str) -> bool:
+    """Whether a head of a pull request has a job that no event has cancelled."""
+    of_it = select(Job.id).where(Job.pull_request_id == pull_request_id, Job.head_sha == head_sha)
+    return session.scalar(of_it.where(~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
+
+
+def branch_has_job(session: Session, project_id: int, branch: str, head_sha: str) -> bool:
+    """Whether a head of a branch has a job that no event has cancelled."""
+    of_it = select(Job.id).where(Job.project_id == project_id, Job.head_sha == head_sha)
+    of_it = of_it.where(Job.ref == branch, Job.pull_request_id.is_(None))
+    return session.scalar(of_it.where(~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
 
 
 def next_queued(session: Session, hardware: str) -> Job | None:

@@ -113,8 +113,8 @@ class PullRequestEvent(BaseModel):
     installation: Installation | None = None
 
 
-class OpenPullRequest(PullRequestPayload):
-    """An entry of `GET /repos/{owner}/{repo}/pulls`, which has the shape that webhooks have."""
+class PullRequestAsked(PullRequestPayload):
+    """Of `GET /repos/{owner}/{repo}/pulls`, all or one; it has the shape that webhooks have."""
 
     number: int
     updated_at: datetime

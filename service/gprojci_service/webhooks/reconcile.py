@@ -1,0 +1,115 @@
+"""Finds what lost webhooks were about: GitHub does not deliver again by itself.
+
+Sources: GitHub's REST documentation, "List pull requests", "Get a pull request", "Get a branch"; its webhook guide,
+"Handling failed webhook deliveries".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+from urllib.parse import quote
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.orm import Session
+
+from gprojci_service.github.client import GitHub, Unanswered
+from gprojci_service.jobs import repository as job_repository
+from gprojci_service.jobs import service as jobs
+from gprojci_service.models import Project, PullRequest, now
+from gprojci_service.projects import repository as project_repository
+from gprojci_service.settings import Settings
+from gprojci_service.webhooks import events
+from gprojci_service.webhooks.schemas import BranchPayload, PullRequestAsked
+
+logger = logging.getLogger(__name__)
+
+PER_PAGE = 100
+# What changed this shortly before GitHub was asked has its webhook still on the way.
+ON_THE_WAY = timedelta(minutes=1)
+
+T = TypeVar("T")
+_BRANCH: TypeAdapter[BranchPayload] = TypeAdapter(BranchPayload)
+_PULL_REQUEST: TypeAdapter[PullRequestAsked] = TypeAdapter(PullRequestAsked)
+_PULL_REQUESTS: TypeAdapter[list[PullRequestAsked]] = TypeAdapter(list[PullRequestAsked])
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A repository as GitHub described it: its default branch's head, the open pull requests, those closed since."""
+
+    asked_at: datetime
+    head_sha: str
+    pull_requests: list[PullRequestAsked]
+
+
+def look(github: GitHub, repository: str, branch: str, known_open: Iterable[int]) -> Seen:
+    """Asks GitHub about a repository. Pull requests thought open that are not in the list are asked for one by one.
+
+    Raises:
+        Unanswered: GitHub does not answer, or not as it documents.
+    """
+    asked_at = now()
+    path = f"/repos/{repository}"
+    head = _read(github, f"{path}/branches/{quote(branch)}", _BRANCH)
+    found: list[PullRequestAsked] = []
+    page: list[PullRequestAsked] | None = None
+    while page is None or len(page) == PER_PAGE:
+        number = len(found) // PER_PAGE + 1
+        page = _read(github, f"{path}/pulls?state=open&per_page={PER_PAGE}&page={number}", _PULL_REQUESTS)
+        found += page
+    listed = {pull_request.number for pull_request in found}
+    found += [_read(github, f"{path}/pulls/{number}", _PULL_REQUEST) for number in known_open if number not in listed]
+    return Seen(asked_at, head.commit.sha, found)
+
+
+def catch_up(session: Session, settings: Settings, project: Project, seen: Seen) -> list[int]:
+    """Makes the jobs that are missing and cancels those of closed pull requests; returns the new jobs' numbers."""
+    created: list[int] = []
+    if not job_repository.branch_has_job(session, project.id, project.default_branch, seen.head_sha):
+        created += events.measure_branch(session, settings, project, seen.head_sha)
+    for pull_request in seen.pull_requests:
+        created += _catch_up_pull_request(session, settings, project, seen.asked_at, pull_request)
+    if created:
+        logger.warning("project %s: webhooks were lost; job(s) %s made", project.name, created)
+    return created
+
+
+def _catch_up_pull_request(
+    session: Session, settings: Settings, project: Project, asked_at: datetime, asked: PullRequestAsked
+) -> list[int]:
+    known = project_repository.pull_request(session, project.id, asked.number)
+    if asked.updated_at > asked_at - ON_THE_WAY or (known is not None and known.updated_at > asked_at):
+        return []
+    if known is None and asked.updated_at < project.created_at:
+        return []  # nothing happened to it since the project is measured here
+    was_draft = known is not None and known.draft
+    if known is not None and _is_as_known(known, asked):
+        has_job = job_repository.pull_request_has_job(session, known.id, known.head_sha)
+        if known.draft or has_job:
+            return []
+    pull_request = events.record(session, project, asked.number, asked)
+    if pull_request.state != "open" or (pull_request.draft and not was_draft):
+        reason = f"pull request {asked.number} is {'a draft' if pull_request.state == 'open' else pull_request.state}"
+        jobs.cancel_of_pull_request(session, pull_request.id, reason)
+    if pull_request.state != "open" or pull_request.draft:
+        return []
+    return events.measure(session, settings, project, pull_request)
+
+
+def _is_as_known(known: PullRequest, asked: PullRequestAsked) -> bool:
+    """The base's SHA is left out: it moves with every push to the base, which asks for no new measurement."""
+    before = (known.state, known.draft, known.head_sha, known.base_ref)
+    return before == (asked.state, asked.draft, asked.head.sha, asked.base.ref)
+
+
+def _read(github: GitHub, path: str, shape: TypeAdapter[T]) -> T:
+    try:
+        return shape.validate_python(github.get(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise Unanswered(f"{path}: {where}: {first['msg']}; is GPROJCI_GITHUB_API_URL that of GitHub's API?") from error
