@@ -22,6 +22,9 @@ class Settings(BaseSettings):
     )
     broker_url: str = Field(description="Celery broker: `redis://host:6379/0` or `redis+socket:///path`.")
     webhook_secret: SecretStr = Field(description="Secret that GitHub signs its webhooks with; at least 16 characters.")
+    webhook_secret_previous: SecretStr | None = Field(
+        None, description="The secret before, still valid while GitHub changes over to the new one."
+    )
     public_url: str = Field(
         "http://127.0.0.1:8000", description="Address under which people and GitHub reach the pages."
     )
@@ -55,17 +58,23 @@ class Settings(BaseSettings):
         description="Largest report that is taken from a worker or imported, in bytes; at least 4 MiB.",
     )
 
-    @field_validator("webhook_secret")
+    @field_validator("webhook_secret_previous", "github_token", mode="before")
     @classmethod
-    def _long_enough(cls, value: SecretStr) -> SecretStr:
-        if len(value.get_secret_value()) < 16:
+    def _empty_is_none(cls, value: object) -> object:
+        return None if isinstance(value, str) and not value.strip() else value
+
+    @field_validator("webhook_secret", "webhook_secret_previous")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < 16:
             raise ValueError("give at least 16 characters; `openssl rand -hex 32` makes a good one")
         return value
 
-    @field_validator("github_token")
-    @classmethod
-    def _empty_is_none(cls, value: SecretStr | None) -> SecretStr | None:
-        return value if value and value.get_secret_value().strip() else None
+    @property
+    def webhook_secrets(self) -> tuple[str, ...]:
+        """The secrets that a webhook may be signed with, the present one first."""
+        both = (self.webhook_secret, self.webhook_secret_previous)
+        return tuple(secret.get_secret_value() for secret in both if secret is not None)
 
     @field_validator("public_url", "github_api_url")
     @classmethod
