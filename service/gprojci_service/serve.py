@@ -137,6 +137,9 @@ class Embedded:
         if not secret.exists():
             _write_secret(secret, secrets.token_hex(32))
         given = os.environ
+        key_file = [
+            str(Path(path).resolve()) for path in [given.get("GPROJCI_GITHUB_APP_KEY_FILE", "").strip()] if path
+        ]
         environment = {
             "GPROJCI_DATABASE_URL": f"sqlite:///{self.data_dir / 'gprojci.sqlite'}",
             "GPROJCI_BROKER_URL": f"redis+socket://{runtime / 'redis.sock'}",
@@ -145,7 +148,7 @@ class Embedded:
             "GPROJCI_SERVICE_URL": self.url,
             "GPROJCI_UPLOAD_DIR": given.get("GPROJCI_UPLOAD_DIR", str(self.data_dir / "uploads")),
             "GPROJCI_CACHE_DIR": given.get("GPROJCI_CACHE_DIR", str(self.data_dir / "cache")),
-            "GPROJCI_HIDDEN_PATHS": json.dumps([str(self.data_dir / name) for name in PRIVATE]),
+            "GPROJCI_HIDDEN_PATHS": json.dumps([str(self.data_dir / name) for name in PRIVATE] + key_file),
             "GPROJCI_LEASE_SECONDS": given.get("GPROJCI_LEASE_SECONDS", "30"),
             "GPROJCI_HEARTBEAT_SECONDS": given.get("GPROJCI_HEARTBEAT_SECONDS", "3"),
             "GPROJCI_REAPER_SECONDS": given.get("GPROJCI_REAPER_SECONDS", "5"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gprojci_service.errors import ConfigurationError
@@ -22,12 +25,18 @@ class Settings(BaseSettings):
     )
     broker_url: str = Field(description="Celery broker: `redis://host:6379/0` or `redis+socket:///path`.")
     webhook_secret: SecretStr = Field(description="Secret that GitHub signs its webhooks with; at least 16 characters.")
+    webhook_secret_previous: SecretStr | None = Field(
+        None, description="The secret before, still valid while GitHub changes over to the new one."
+    )
     public_url: str = Field(
         "http://127.0.0.1:8000", description="Address under which people and GitHub reach the pages."
     )
+    github_app_id: str | None = Field(
+        None, description="GitHub App that reports: its App ID or client ID. Without credentials reports are recorded."
+    )
+    github_app_key_file: Path | None = Field(None, description="Path of the App's private key, a PEM file.")
     github_token: SecretStr | None = Field(
-        None,
-        description="Personal token (scope repo:status) for reporting; without one reports are recorded, not sent.",
+        None, description="Instead of an App: a personal token (scope repo:status). It sets statuses, not check runs."
     )
     github_api_url: str = Field("https://api.github.com", description="Base URL of GitHub's REST API, also Enterprise.")
     default_hardware: list[str] = Field(
@@ -60,17 +69,44 @@ class Settings(BaseSettings):
         description="Largest report that is taken from a worker or imported, in bytes; at least 4 MiB.",
     )
 
-    @field_validator("webhook_secret")
+    @field_validator("webhook_secret_previous", "github_app_id", "github_app_key_file", "github_token", mode="before")
     @classmethod
-    def _long_enough(cls, value: SecretStr) -> SecretStr:
-        if len(value.get_secret_value()) < 16:
+    def _empty_is_none(cls, value: object) -> object:
+        return None if isinstance(value, str) and not value.strip() else value
+
+    @field_validator("webhook_secret", "webhook_secret_previous")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < 16:
             raise ValueError("give at least 16 characters; `openssl rand -hex 32` makes a good one")
         return value
 
-    @field_validator("github_token")
+    @field_validator("github_app_key_file")
     @classmethod
-    def _empty_is_none(cls, value: SecretStr | None) -> SecretStr | None:
-        return value if value and value.get_secret_value().strip() else None
+    def _is_a_private_key(cls, value: Path | None) -> Path | None:
+        if value is not None:
+            _check_private_key(value)
+        return value
+
+    @model_validator(mode="after")
+    def _one_credential(self) -> Settings:
+        app = {"GPROJCI_GITHUB_APP_ID": self.github_app_id, "GPROJCI_GITHUB_APP_KEY_FILE": self.github_app_key_file}
+        present = [name for name, value in app.items() if value is not None]
+        if present and self.github_token is not None:
+            raise ValueError(
+                f"GPROJCI_GITHUB_TOKEN and {' and '.join(present)} are set; "
+                "a GitHub App does all that the token does: remove GPROJCI_GITHUB_TOKEN"
+            )
+        if len(present) == 1:
+            (absent,) = app.keys() - set(present)
+            raise ValueError(f"{absent}: is not set; a GitHub App needs it beside {present[0]}")
+        return self
+
+    @property
+    def webhook_secrets(self) -> tuple[str, ...]:
+        """The secrets that a webhook may be signed with, the present one first."""
+        both = (self.webhook_secret, self.webhook_secret_previous)
+        return tuple(secret.get_secret_value() for secret in both if secret is not None)
 
     @field_validator("public_url", "github_api_url")
     @classmethod
@@ -90,9 +126,28 @@ def load_settings(**overrides: object) -> Settings:
         return Settings(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
+        reason = "is not set" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:  # about several variables, which the reason names
+            raise ConfigurationError(reason) from error
         variable = "GPROJCI_" + "_".join(str(part) for part in first["loc"]).upper()
-        reason = "is not set" if first["type"] == "missing" else first["msg"]
         raise ConfigurationError(f"{variable}: {reason}") from error
+
+
+def _check_private_key(path: Path) -> None:
+    """Raises:
+    ValueError: GitHub would not accept what the key in this file signs.
+    """
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ValueError(
+            f"{path} is not a private key without a password in PEM form; "
+            'take the .pem file that GitHub offers under "Private keys" in the App\'s settings'
+        ) from error
+    if not isinstance(key, RSAPrivateKey):
+        raise ValueError(f"{path} is not an RSA key, the only kind that GitHub Apps have")
 
 
 def migrations_directory() -> Path:

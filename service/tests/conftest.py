@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,10 @@ from gprojci_service.github.signature import sign
 from gprojci_service.settings import Settings
 from gprojci_service.tasks import TASKS
 from gprojci_suite.contract.report import Report
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from github_server import GitHubServer, start
 
 HEAD, BASE, OTHER = "a" * 40, "b" * 40, "c" * 40
 MANIFEST = """
@@ -97,6 +103,15 @@ def service(settings: Settings) -> Iterator[Service]:
     made = Service(settings)
     yield made
     made.context.database.close()
+
+
+@pytest.fixture
+def github() -> Iterator[GitHubServer]:
+    """A stand-in for GitHub; a request that GitHub's description does not allow fails the test."""
+    server, stop = start()
+    yield server
+    stop()
+    assert server.violations == []
 
 
 @pytest.fixture

@@ -128,10 +128,12 @@ def test_github_is_told_and_without_credentials_it_is_recorded(service, measured
     )
     assert [(kind, phase, state) for kind, phase, state, _ in told] == [
         ("commit_status", "created", "recorded"),
+        ("check_run", "created", "recorded"),
+        ("check_run", "started", "recorded"),
         ("commit_status", "decided", "recorded"),
         ("check_run", "decided", "recorded"),
     ]
-    pending, status, check = (payload for *_, payload in told)
+    pending, _, _, status, check = (payload for *_, payload in told)
     assert (pending["state"], status["state"], check["conclusion"]) == ("pending", "failure", "failure")
     assert status["description"] == job["verdict"]["summary"]
     assert len(status["description"]) <= 140

@@ -261,14 +261,14 @@ def test_a_job_says_what_was_told_to_github(tmp_path: Path) -> None:
                 path="/repos/x",
                 state="recorded",
                 payload={"description": "nothing is gated"},
-                detail="no credentials",
+                detail="recorded, not sent: no GitHub credentials are set",
             )
         )
         number = job.id
         session.info.clear()
     with TestClient(app) as client:
         text = client.get(f"/jobs/{number}").text
-    assert "Recorded, not sent: no GitHub credentials are set." in text
+    assert "recorded, not sent: no GitHub credentials are set" in text
     assert "nothing is gated" in text
     assert "three workers were lost" in text
 

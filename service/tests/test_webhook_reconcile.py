@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import threading
@@ -16,7 +17,8 @@ from pydantic import SecretStr
 from sqlalchemy import select
 
 from gprojci_service import queue
-from gprojci_service.github.client import Recorder, TokenClient, Unanswered
+from gprojci_service.github.client import Recorder, TokenClient
+from gprojci_service.github.rest import Failure
 from gprojci_service.models import Job, Project, PullRequest
 from gprojci_service.webhooks import reconcile as lost
 from gprojci_service.webhooks.schemas import PullRequestAsked
@@ -72,19 +74,30 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def github(service, push_payload) -> Iterator[GitHub]:
-    """GitHub, asked with a token about the one project, which has measured the head of its default branch."""
+def github() -> Iterator[GitHub]:
+    """GitHub, on loopback."""
     server = GitHub()
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    service.settings.github_token = SecretStr("secret")
-    service.settings.github_api_url = f"http://127.0.0.1:{server.server_port}"
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def settings(settings, github):
+    """Settings with a token for it."""
+    settings.github_token, settings.github_api_url = SecretStr("secret"), f"http://127.0.0.1:{github.server_port}"
+    return settings
+
+
+@pytest.fixture
+def service(service, push_payload):
+    """The service with one project, known for days, whose default branch's head has its job."""
     service.deliver("push", push_payload(MAIN))
     service.work_off()
     with service.context.database.session(writes=True) as session:
         session.scalars(select(Project)).one().created_at = NOW - timedelta(days=9)
-    yield server
-    server.shutdown()
-    server.server_close()
+    return service
 
 
 def pull_request(head: str = HEAD, *, number: int = 7, fork: bool = False, **changes: Any) -> dict[str, Any]:
@@ -229,7 +242,7 @@ def test_every_page_is_read(service, github):
     [
         ("/repos/o/r/branches", (502, b"bad gateway"), "HTTP 502: bad gateway"),
         ("/repos/o/r/pulls", (403, b'{"message": "API rate limit exceeded"}'), "rate limit"),
-        ("/repos/o/r/pulls", (200, b"<html>"), "not JSON"),
+        ("/repos/o/r/pulls", (200, b"<html>"), "JSON"),
         ("/repos/o/r/pulls", (200, b'[{"number": 7}]'), "0.title: Field required"),
         ("/repos/o/r/branches", (200, b'{"commit": {"sha": "main"}}'), "commit.sha"),
     ],
@@ -269,11 +282,10 @@ def test_a_repository_registered_by_hand_is_not_asked_about(service, github):
 
 
 def test_without_credentials_nobody_is_asked(service, github):
-    service.settings.github_token = None
     github.pull_requests = [pull_request()]
-    reconcile(service.context)
+    reconcile(dataclasses.replace(service.context, github=Recorder()))
     assert github.requests == []
-    with pytest.raises(Unanswered, match="no GitHub credentials"):
+    with pytest.raises(Failure, match="no GitHub credentials"):
         Recorder().get("/repos/o/r/pulls")
 
 
@@ -281,7 +293,7 @@ def test_the_client_follows_a_renamed_repository_and_names_an_outage(github):
     address = f"http://127.0.0.1:{github.server_port}"
     github.instead = {"/repos/o/old/branches/main": (301, f"{address}/repos/o/r/branches/main".encode())}
     assert TokenClient(address, "secret").get("/repos/o/old/branches/main")["commit"]["sha"] == MAIN
-    with pytest.raises(Unanswered, match="ConnectError"):
+    with pytest.raises(Failure, match="ConnectError"):
         TokenClient("http://127.0.0.1:9", "secret").get("/repos/o/r")
 
 
@@ -292,7 +304,8 @@ def test_the_timetable_has_it_only_with_credentials(monkeypatch, settings):
     from gprojci_service import task_worker
 
     assert queue.RECONCILE in task_worker.app.tasks
-    assert set(task_worker.timetable(settings)) == {"reaper"}
-    settings.github_token, settings.reconcile_seconds = SecretStr("secret"), 90
+    settings.reconcile_seconds = 90
     entry = task_worker.timetable(settings)["reconcile"]
     assert entry == {"task": queue.RECONCILE, "schedule": 90, "options": {"expires": 90}}
+    settings.github_token = None
+    assert set(task_worker.timetable(settings)) == {"reaper"}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import func, select
 
+from gprojci_service.errors import ConfigurationError
 from gprojci_service.github.signature import is_valid, sign
 from gprojci_service.models import Job, WebhookDelivery
+from gprojci_service.settings import load_settings
 
 HEAD, OTHER = "a" * 40, "c" * 40
 
@@ -55,6 +60,26 @@ def test_redelivery_of_an_unprocessed_one_runs_it(service, push_payload):
     assert service.deliver("push", push_payload(), delivery="d-1").json()["status"] == "accepted"
     service.work_off()
     assert count(service, Job) == 1
+
+
+def test_while_the_secret_is_changed_both_are_valid_and_then_one(service, push_payload):
+    old, new = service.settings.webhook_secret, SecretStr("the new secret of the tests")
+    body = json.dumps(push_payload()).encode()
+    for present, previous, expected in ((old, None, [202, 401]), (new, old, [202, 202]), (new, None, [401, 202])):
+        service.settings.webhook_secret, service.settings.webhook_secret_previous = present, previous
+        signatures = [sign(body, secret.get_secret_value()) for secret in (old, new)]
+        answers = [service.deliver("push", body, signature=signature) for signature in signatures]
+        assert [answer.status_code for answer in answers] == expected
+
+
+def test_an_empty_previous_secret_is_none(settings):
+    assert load_settings(**{**settings.model_dump(), "webhook_secret_previous": " "}).webhook_secret_previous is None
+
+
+@pytest.mark.parametrize("name", ["webhook_secret", "webhook_secret_previous"])
+def test_a_short_secret_is_refused_at_the_start(settings, name):
+    with pytest.raises(ConfigurationError, match=rf"^GPROJCI_{name.upper()}: .*at least 16 characters"):
+        load_settings(**{**settings.model_dump(), name: "short"})
 
 
 def test_forged_signature_leaves_no_row(service, push_payload):

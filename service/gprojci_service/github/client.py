@@ -1,93 +1,81 @@
-"""Sends reports to GitHub's REST API and says what became of them; reads from it."""
+"""Who speaks to GitHub: an App, a personal token, or nobody where no credentials are set."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-import httpx
-
+from gprojci_service.github.app import AppClient
+from gprojci_service.github.outgoing import Answer, Outgoing
+from gprojci_service.github.rest import Failure, Rest
 from gprojci_service.settings import Settings
 
-
-@dataclass(frozen=True)
-class Answer:
-    """What became of a report: sent; recorded (kept here only); again (a passing fault); refused (final)."""
-
-    outcome: Literal["sent", "recorded", "again", "refused"]
-    detail: str
-
-
-class Unanswered(Exception):
-    """GitHub gave no answer that can be used; the words say why."""
+TIMEOUT_SECONDS = 15.0
 
 
 class GitHub(Protocol):
-    """Takes reports, and is asked what happened."""
+    """Takes reports, is asked what happened, and gives workers what they clone private repositories with."""
 
-    def post(self, kind: str, path: str, payload: dict[str, Any]) -> Answer: ...
+    def send(self, report: Outgoing) -> Answer: ...
 
     def get(self, path: str) -> Any:
-        """The JSON below the API's base URL.
+        """The JSON of a path below `/repos/{owner}/{repo}/`.
 
         Raises:
-            Unanswered: there is none.
+            Failure: there is none.
         """
         ...
+
+    def clone_token(self, repository: str) -> str | None: ...
 
 
 class Recorder:
     """Stands where no credentials are set: keeps every report in the outbox and says so."""
 
-    def post(self, kind: str, path: str, payload: dict[str, Any]) -> Answer:
-        return Answer("recorded", "recorded, not sent: no GitHub credentials are set (GPROJCI_GITHUB_TOKEN)")
+    def send(self, report: Outgoing) -> Answer:
+        return Answer(
+            "recorded",
+            "recorded, not sent: no GitHub credentials are set (GPROJCI_GITHUB_APP_ID, GPROJCI_GITHUB_TOKEN)",
+        )
 
     def get(self, path: str) -> Any:
-        raise Unanswered(f"{path} was not asked for: no GitHub credentials are set (GPROJCI_GITHUB_TOKEN)")
+        raise Failure(
+            Answer("refused", "not asked: no GitHub credentials are set (GPROJCI_GITHUB_APP_ID, GPROJCI_GITHUB_TOKEN)")
+        )
+
+    def clone_token(self, repository: str) -> str | None:
+        return None
 
 
 class TokenClient:
     """Speaks to GitHub with a personal token, which may set statuses but create no check runs."""
 
-    def __init__(self, api_url: str, token: str) -> None:
-        self.api_url = api_url
-        self.headers = {
-            "Authorization": f"Bearer {token}",
-            "Accept": "application/vnd.github+json",
-            "X-GitHub-Api-Version": "2022-11-28",
-            "User-Agent": "gprojci",
-        }
+    def __init__(self, api_url: str, token: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self.rest = Rest(api_url, timeout_seconds)
+        self.token = token
 
-    def post(self, kind: str, path: str, payload: dict[str, Any]) -> Answer:
-        if kind == "check_run":
+    def send(self, report: Outgoing) -> Answer:
+        if report.kind == "check_run":
             return Answer(
                 "recorded", "recorded, not sent: only a GitHub App may create check runs, and a personal token is set"
             )
         try:
-            response = httpx.post(self.api_url + path, json=payload, headers=self.headers, timeout=15)
-        except httpx.HTTPError as error:
-            return Answer("again", f"{type(error).__name__}: {error}")
-        if response.is_success:
-            return Answer("sent", f"HTTP {response.status_code}")
-        passing = response.status_code >= 500 or response.status_code == 429 or "retry-after" in response.headers
-        passing = passing or response.headers.get("x-ratelimit-remaining") == "0"
-        return Answer("again" if passing else "refused", f"HTTP {response.status_code}: {response.text[:500]}")
+            self.rest.request("POST", report.path, holder="token", authorization=self.token, body=report.payload)
+        except Failure as failure:
+            return failure.answer
+        return Answer("sent", "status set")
 
     def get(self, path: str) -> Any:
-        try:  # a renamed repository is answered with where it is now
-            response = httpx.get(self.api_url + path, headers=self.headers, timeout=15, follow_redirects=True)
-        except httpx.HTTPError as error:
-            raise Unanswered(f"{path}: {type(error).__name__}: {error}") from error
-        if not response.is_success:
-            raise Unanswered(f"{path}: HTTP {response.status_code}: {response.text[:500]}")
-        try:
-            return response.json()
-        except ValueError as error:
-            raise Unanswered(f"{path}: the answer is not JSON") from error
+        return self.rest.read(path, holder="token", authorization=self.token)
+
+    def clone_token(self, repository: str) -> str | None:
+        return self.token
 
 
 def connect(settings: Settings) -> GitHub:
-    """The client that the settings have credentials for."""
-    if settings.github_token is None:
-        return Recorder()
-    return TokenClient(settings.github_api_url, settings.github_token.get_secret_value())
+    """The client that the settings have credentials for; it contacts nobody before it is used."""
+    if settings.github_app_id is not None and settings.github_app_key_file is not None:
+        key = settings.github_app_key_file.read_text()
+        return AppClient(settings.github_api_url, settings.github_app_id, key, TIMEOUT_SECONDS)
+    if settings.github_token is not None:
+        return TokenClient(settings.github_api_url, settings.github_token.get_secret_value())
+    return Recorder()

@@ -1,25 +1,25 @@
-"""What GitHub is told, and when: a pending status with the job, a status and a check run with the verdict.
+"""What GitHub is told, and when: a status that is pending until the verdict, a check run that lives with its job.
 
-Sources: GitHub's REST documentation, "Create a commit status" and "Create a check run".
+Sources: GitHub's REST documentation, "Create a commit status", "Create a check run" and "Update a check run".
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.database import send_after_commit
-from gprojci_service.github import repository
-from gprojci_service.github.client import Answer
+from gprojci_service.github import outbox, repository
 from gprojci_service.models import GithubReport, Job, Project, Verdict, now
-from gprojci_service.queue import REPORT_TO_GITHUB
 from gprojci_service.settings import Settings
 
 # A neutral verdict does not block a merge: the gate could not tell, and says so in the description.
 STATUS_OF = {"pass": "success", "fail": "failure", "neutral": "success", "error": "error"}
 CONCLUSION_OF = {"pass": "success", "fail": "failure", "neutral": "neutral", "error": "action_required"}
-MAX_ATTEMPTS = 50
+WAITS = "waits for a maintainer to approve this commit"
+QUEUED = "queued: accuracy and throughput will be measured"
+SUMMARY_LIMIT = 65535
 
 
 def status_context(job: Job) -> str:
@@ -28,88 +28,103 @@ def status_context(job: Job) -> str:
 
 
 def announce(session: Session, settings: Settings, project: Project, job: Job) -> None:
-    """Has a pending status set when a job is made, so that a job that never ran is not green."""
-    waiting = job.state == "awaiting_approval"
-    _post_status(
-        session,
-        settings,
-        project,
-        job,
-        "created",
-        "pending",
-        "waits for a maintainer to approve this commit"
-        if waiting
-        else "queued: accuracy and throughput will be measured",
-    )
+    """Tells of a new job: a pending status and a queued check run, so that a job that never ran is not green.
+
+    A fork's commit has a check run that asks for action, until somebody approves it.
+    """
+    waits = job.state == "awaiting_approval"
+    _post_status(session, settings, project, job, "created", "pending", WAITS if waits else QUEUED)
+    if waits:
+        how = (
+            f"The code comes from a fork. To have it built and measured: `gprojci job approve {job.id} {job.head_sha}`"
+        )
+        state = _completed("action_required", WAITS, how, job.created_at)
+    else:
+        state = _open("queued", QUEUED)
+    _post_check_run(session, settings, project, job, "created", state)
+
+
+def approved(session: Session, job: Job) -> None:
+    """Tells that a fork's commit was approved: its check run waits for a worker as any other."""
+    _update_check_run(session, job, "approved", _open("queued", QUEUED))
+
+
+def started(session: Session, job: Job) -> None:
+    """Tells that a worker has claimed the first attempt of a job."""
+    state = _open("in_progress", "accuracy and throughput are being measured")
+    if job.started_at is not None:
+        state["started_at"] = _moment(job.started_at)
+    _update_check_run(session, job, "started", state)
+
+
+def cancelled(session: Session, job: Job, reason: str) -> None:
+    """Tells that a job was cancelled: its check run must not wait for ever."""
+    _update_check_run(session, job, "cancelled", _completed("cancelled", "cancelled", reason, job.finished_at or now()))
 
 
 def conclude(session: Session, settings: Settings, project: Project, job: Job, verdict: Verdict, table: str) -> None:
-    """Has the verdict posted as a status and as a check run with its table."""
+    """Tells the verdict, as a status and as a check run with its table."""
     _post_status(session, settings, project, job, "decided", STATUS_OF[verdict.verdict], verdict.summary)
-    _enqueue(
-        session,
-        job,
-        "check_run",
-        "decided",
-        f"/repos/{project.name}/check-runs",
-        {
-            "name": f"GProj CI ({job.hardware})",
-            "head_sha": job.head_sha,
-            "status": "completed",
-            "conclusion": CONCLUSION_OF[verdict.verdict],
-            "completed_at": verdict.decided_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "details_url": _job_url(settings, job),
-            "external_id": str(job.id),
-            "output": {"title": verdict.summary, "summary": table[:65535]},
-        },
-    )
+    state = _completed(CONCLUSION_OF[verdict.verdict], verdict.summary, table, verdict.decided_at)
+    _post_check_run(session, settings, project, job, "decided", state)
 
 
-def record_answer(session: Session, report_id: int, answer: Answer) -> None:
-    """Notes in the outbox what became of a report: a passing fault stays pending and is sent again by the reaper."""
-    report = repository.by_id(session, report_id)
-    if report is None or report.state != "pending":
-        return
-    report.attempts += 1
-    report.detail = answer.detail
-    if answer.outcome == "sent":
-        report.state, report.sent_at = "sent", now()
-    elif answer.outcome == "recorded":
-        report.state = "recorded"
-    elif answer.outcome == "refused" or report.attempts >= MAX_ATTEMPTS:
-        report.state = "failed"
+def _open(status: str, title: str) -> dict[str, Any]:
+    return {"status": status, "output": {"title": title, "summary": title}}
 
 
-def superseded(session: Session, report: GithubReport) -> bool:
-    """Whether a later report of the same job makes this one wrong to send."""
-    return report.phase == "created" and any(
-        other.phase == "decided" for other in repository.of_job(session, report.job_id)
-    )
+def _completed(conclusion: str, title: str, summary: str, moment: datetime) -> dict[str, Any]:
+    return {
+        "status": "completed",
+        "conclusion": conclusion,
+        "completed_at": _moment(moment),
+        "output": {"title": title, "summary": summary[:SUMMARY_LIMIT]},
+    }
+
+
+def _moment(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _post_status(
     session: Session, settings: Settings, project: Project, job: Job, phase: str, state: str, text: str
 ) -> None:
-    _enqueue(
-        session,
-        job,
-        "commit_status",
-        phase,
-        f"/repos/{project.name}/statuses/{job.head_sha}",
-        {
-            "state": state,
-            "target_url": _job_url(settings, job),
-            "description": text[:140],
-            "context": status_context(job),
-        },
-    )
+    payload = {
+        "state": state,
+        "target_url": _job_url(settings, job),
+        "description": text[:140],
+        "context": status_context(job),
+    }
+    path = f"/repos/{project.name}/statuses/{job.head_sha}"
+    _enqueue(session, job, "commit_status", phase, path, payload)
+
+
+def _post_check_run(
+    session: Session, settings: Settings, project: Project, job: Job, phase: str, state: dict[str, Any]
+) -> None:
+    payload = {
+        "name": f"GProj CI ({job.hardware})",
+        "head_sha": job.head_sha,
+        "details_url": _job_url(settings, job),
+        "external_id": str(job.id),
+        **state,
+    }
+    _enqueue(session, job, "check_run", phase, f"/repos/{project.name}/check-runs", payload)
+
+
+def _update_check_run(session: Session, job: Job, phase: str, state: dict[str, Any]) -> None:
+    """Says something new about a check run; of jobs that were made before check runs had a life nothing is said."""
+    before = repository.newest_check_run(session, job.id)
+    if before is None:
+        return
+    identity = {key: before.payload[key] for key in ("name", "head_sha", "details_url", "external_id")}
+    _enqueue(session, job, "check_run", phase, before.path, {**identity, **state})
 
 
 def _enqueue(session: Session, job: Job, kind: str, phase: str, path: str, payload: dict[str, Any]) -> None:
-    report = GithubReport(job_id=job.id, kind=kind, phase=phase, method="POST", path=path, payload=payload)
-    session.add(report)
-    session.flush()
-    send_after_commit(session, REPORT_TO_GITHUB, report.id)
+    outbox.enqueue(
+        session, GithubReport(job_id=job.id, kind=kind, phase=phase, method="POST", path=path, payload=payload)
+    )
 
 
 def _job_url(settings: Settings, job: Job) -> str:

@@ -169,6 +169,7 @@ def _end_cancelled(session: Session, job: Job, reason: str) -> None:
     for attempt in repository.attempts_of(session, job.id):
         if attempt.state == "running":
             attempt.state, attempt.detail, attempt.finished_at = "cancelled", reason, now()
+    github.cancelled(session, job, reason)
 
 
 def approve(session: Session, job_id: int, head_sha: str) -> Job:
@@ -184,6 +185,7 @@ def approve(session: Session, job_id: int, head_sha: str) -> Job:
             f"job {job_id} is {job.state} and about commit {job.head_sha}; only a waiting commit can be approved"
         )
     job.state, job.approved_at = "queued", now()
+    github.approved(session, job)
     send_after_commit(session, MEASURE, job.id, queue=measure_queue(job.hardware))
     return job
 
@@ -274,9 +276,12 @@ def claim(
         deadline_at=moment + timedelta(seconds=settings.hard_limit_seconds),
         steps=[],
     )
+    first = job.started_at is None
     job.state, job.started_at = "running", job.started_at or moment
     session.add(attempt)
     session.flush()
+    if first:
+        github.started(session, job)
     return attempt, job
 
 

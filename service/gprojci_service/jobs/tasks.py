@@ -24,7 +24,7 @@ def reap(context: Context) -> None:
                 send_after_commit(session, PROCESS_DELIVERY, row_id)
             for job_id in repository.undecided(session):
                 send_after_commit(session, DECIDE, job_id)
-            for report_id in github.pending_before(session, overdue):
+            for report_id in github.due(session, overdue, now()):
                 send_after_commit(session, REPORT_TO_GITHUB, report_id)
         for hardware, job_ids in repository.queued_by_hardware(session).items():
             if context.queue.length(measure_queue(hardware)) == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 from urllib.parse import quote
@@ -16,7 +16,9 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.orm import Session
 
-from gprojci_service.github.client import GitHub, Unanswered
+from gprojci_service.github.client import GitHub
+from gprojci_service.github.outgoing import Answer
+from gprojci_service.github.rest import Failure
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Project, PullRequest, now
@@ -50,7 +52,7 @@ def look(github: GitHub, repository: str, branch: str, known_open: Iterable[int]
     """Asks GitHub about a repository. Pull requests thought open that are not in the list are asked for one by one.
 
     Raises:
-        Unanswered: GitHub does not answer, or not as it documents.
+        Failure: GitHub does not answer, or not as it documents.
     """
     asked_at = now()
     path = f"/repos/{repository}"
@@ -109,7 +111,10 @@ def _is_as_known(known: PullRequest, asked: PullRequestAsked) -> bool:
 def _read(github: GitHub, path: str, shape: TypeAdapter[T]) -> T:
     try:
         return shape.validate_python(github.get(path))
+    except Failure as failure:
+        raise Failure(replace(failure.answer, detail=f"{path}: {failure}"), failure.status) from failure
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise Unanswered(f"{path}: {where}: {first['msg']}; is GPROJCI_GITHUB_API_URL that of GitHub's API?") from error
+        reason = f"{path}: {where}: {first['msg']}; is GPROJCI_GITHUB_API_URL that of GitHub's API?"
+        raise Failure(Answer("again", reason)) from error

@@ -26,9 +26,9 @@ _ESCAPES = re.compile(rb"\\u(0000|[dD][89a-fA-F])")
 
 def check_signature(body: bytes, header: str | None, settings: Settings) -> None:
     """Raises:
-    SignatureInvalid: the body was not signed with the service's secret.
+    SignatureInvalid: the body was signed with none of the service's secrets.
     """
-    if not signature.is_valid(body, settings.webhook_secret.get_secret_value(), header):
+    if not any(signature.is_valid(body, secret, header) for secret in settings.webhook_secrets):
         raise SignatureInvalid(
             "X-Hub-Signature-256 does not fit the body; "
             "set the same secret in GitHub's webhook and in GPROJCI_WEBHOOK_SECRET"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from gprojci_service.context import Context
-from gprojci_service.github.client import Recorder, Unanswered, connect
+from gprojci_service.github.client import Recorder
+from gprojci_service.github.rest import Failure
 from gprojci_service.models import Project
 from gprojci_service.projects import repository as project_repository
 from gprojci_service.webhooks import reconcile as lost
@@ -22,8 +23,7 @@ def process_delivery(context: Context, row_id: int) -> None:
 
 def reconcile(context: Context) -> None:
     """Compares every repository with its jobs; one that GitHub does not answer about is left to the next time."""
-    github = connect(context.settings)
-    if isinstance(github, Recorder):
+    if isinstance(context.github, Recorder):
         return
     with context.database.session(writes=False) as session:
         on_github = [project for project in project_repository.all_projects(session) if project.github_id is not None]
@@ -33,9 +33,9 @@ def reconcile(context: Context) -> None:
         }
     for project in on_github:
         try:
-            seen = lost.look(github, project.name, project.default_branch, known_open[project.id])
-        except Unanswered as error:
-            logger.warning("project %s is not compared with GitHub: %s", project.name, error)
+            seen = lost.look(context.github, project.name, project.default_branch, known_open[project.id])
+        except Failure as failure:
+            logger.warning("project %s is not compared with GitHub: %s", project.name, failure)
             continue
         with context.database.session(writes=True) as session:
             present = session.get_one(Project, project.id)

@@ -78,7 +78,12 @@ def alive(session: SessionDep, body: Alive) -> None:
 def claim(request: Request, session: SessionDep, body: Claim) -> Claimed | Response:
     """Takes the next attempt, with its lease and fencing token."""
     claimed = service.claim(session, request.app.state.settings, body)
-    return Response(status_code=204) if claimed is None else claimed
+    if claimed is None:
+        return Response(status_code=204)
+    if claimed.project.private:
+        session.commit()  # GitHub is asked outside of any transaction
+        claimed.project.clone_token = request.app.state.context.github.clone_token(claimed.project.name)
+    return claimed
 
 
 @router.post("/attempts/{attempt_id}/heartbeat")

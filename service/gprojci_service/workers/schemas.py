@@ -79,7 +79,8 @@ class ClaimedProject(BaseModel):
 
     name: str
     clone_url: str
-    clone_token: str | None
+    private: bool
+    clone_token: str | None = Field(None, description="Of private repositories: what they are read with, for an hour.")
 
 
 class Claimed(BaseModel):

@@ -100,7 +100,7 @@ def claim(session: Session, settings: Settings, request: Claim) -> Claimed | Non
         project=ClaimedProject(
             name=project.name,
             clone_url=project.clone_url,
-            clone_token=settings.github_token.get_secret_value() if project.private and settings.github_token else None,
+            private=project.private,
         ),
     )
 

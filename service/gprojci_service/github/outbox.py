@@ -1,0 +1,99 @@
+"""The outbox: which report is sent next, and when one is tried again.
+
+A report holds the whole state of its status or check run, so of a job's waiting reports of one kind only the newest is
+sent, and never two of them at once: what GitHub shows never goes back in time.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import Literal, cast
+
+from sqlalchemy.orm import Session
+
+from gprojci_service.database import send_after_commit
+from gprojci_service.github import repository
+from gprojci_service.github.outgoing import Answer, Outgoing
+from gprojci_service.models import GithubReport, now
+from gprojci_service.queue import REPORT_TO_GITHUB
+
+# While a report is being sent nobody else sends it or one of the same job; longer than all its requests may take.
+SENDING = timedelta(minutes=3)
+GIVE_UP_AFTER = timedelta(days=7)
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 5.0, 900.0
+_RANDOM = random.SystemRandom()
+
+
+def enqueue(session: Session, report: GithubReport) -> None:
+    """Puts a report into the outbox; it is sent after the commit."""
+    session.add(report)
+    session.flush()
+    send_after_commit(session, REPORT_TO_GITHUB, report.id)
+
+
+def take(session: Session, report_id: int) -> Outgoing | None:
+    """Takes a report for sending, or None where it is not its turn: told already, overtaken, or not due yet."""
+    found = repository.by_id(session, report_id)
+    if found is None:
+        return None
+    reports = repository.locked_of_job(session, found.job_id, found.kind)
+    report = next(one for one in reports if one.id == report_id)
+    moment = now()
+    if report.state != "pending" or _waits(report, moment):
+        return None
+    others = [one for one in reports if one is not report]
+    held = [one.next_attempt_at for one in others if one.state == "pending" and _waits(one, moment)]
+    if held:  # one of them is being sent, or GitHub asked to wait; afterwards it is this one's turn
+        report.next_attempt_at = max(filter(None, held))
+        return None
+    if any(one.id > report.id for one in others):
+        report.state, report.detail = "recorded", "not sent: a newer one took its place"
+        return None
+    report.next_attempt_at = moment + SENDING
+    report.attempts += 1
+    return Outgoing(
+        kind=cast("Literal['commit_status', 'check_run']", report.kind),
+        repository=repository.repository_name(session, report.job_id),
+        path=report.path,
+        payload=report.payload,
+        check_run_id=next((one.check_run_id for one in reversed(reports) if one.check_run_id is not None), None),
+        may_exist=report.attempts > 1 or any(one.attempts for one in others),
+    )
+
+
+def record_answer(session: Session, report_id: int, answer: Answer) -> None:
+    """Notes what became of a report. One that met a passing fault is tried again later, for a week at most."""
+    found = repository.by_id(session, report_id)
+    if found is None:
+        return
+    reports = repository.locked_of_job(session, found.job_id, found.kind)
+    report = next(one for one in reports if one.id == report_id)
+    if report.state != "pending":
+        return
+    moment = now()
+    report.detail, report.check_run_id, report.next_attempt_at = answer.detail, answer.check_run_id, None
+    if answer.outcome == "again" and moment - report.created_at < GIVE_UP_AFTER:
+        report.next_attempt_at = next_attempt(moment, report.attempts, answer.not_before)
+    elif answer.outcome == "sent":
+        report.state, report.sent_at = "sent", moment
+    else:
+        report.state = "recorded" if answer.outcome == "recorded" else "failed"
+    for waiting in (one for one in reports if one.state == "pending" and one is not report):
+        waiting.next_attempt_at = report.next_attempt_at
+        if waiting.next_attempt_at is None:
+            send_after_commit(session, REPORT_TO_GITHUB, waiting.id)
+
+
+def next_attempt(moment: datetime, attempts: int, not_before: datetime | None) -> datetime:
+    """When to try again: twice as late each time, up to a quarter of an hour, and never before GitHub allows it.
+
+    Chance spreads what was held up together, so that it does not come back together.
+    """
+    delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(attempts - 1, 20), LONGEST_DELAY_SECONDS)
+    spread = timedelta(seconds=delay * _RANDOM.uniform(0.5, 1.0))
+    return moment + spread if not_before is None else max(not_before, moment) + spread
+
+
+def _waits(report: GithubReport, moment: datetime) -> bool:
+    return report.next_attempt_at is not None and report.next_attempt_at > moment

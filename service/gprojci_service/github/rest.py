@@ -1,0 +1,119 @@
+"""One request to GitHub's REST API, with its timeouts and rate limits; faults that pass are told from refusals.
+
+Sources: GitHub's REST documentation, "Best practices for using the REST API" (rate limits, retries) and "API versions".
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+
+from gprojci_service.github.outgoing import Answer
+
+# GitHub asks for at least this long after a secondary limit that names no time.
+SECONDARY_LIMIT_SECONDS = 60.0
+LONGEST_REST_SECONDS = 3 * 3600.0
+
+
+class Failure(Exception):
+    """A request without success; `status` is None where no answer came."""
+
+    def __init__(self, answer: Answer, status: int | None = None) -> None:
+        super().__init__(answer.detail)
+        self.answer = answer
+        self.status = status
+
+
+class Rest:
+    """Requests below a base URL. After a rate limit its holder is asked nothing until GitHub allows it again."""
+
+    def __init__(self, api_url: str, timeout_seconds: float) -> None:
+        self.api_url = api_url
+        self.timeout_seconds = timeout_seconds
+        self._rests_until: dict[str, datetime] = {}
+
+    def request(
+        self, method: str, path: str, *, holder: str, authorization: str, body: Any = None, query: Any = None
+    ) -> dict[str, Any]:
+        """The JSON object of a success. `holder` is whose rate limit counts: the App, an installation, a user.
+
+        Raises:
+            Failure: GitHub was not asked, did not answer or did not agree.
+        """
+        content = self._content(method, path, holder=holder, authorization=authorization, body=body, query=query)
+        if not isinstance(content, dict):
+            raise Failure(Answer("again", "HTTP success, but the answer is not GitHub's JSON"))
+        return content
+
+    def read(self, path: str, *, holder: str, authorization: str) -> Any:
+        """The JSON of a GET, an object or a list.
+
+        Raises:
+            Failure: GitHub was not asked, did not answer or did not agree.
+        """
+        content = self._content("GET", path, holder=holder, authorization=authorization, body=None, query=None)
+        if not isinstance(content, dict | list):
+            raise Failure(Answer("again", "HTTP success, but the answer is not GitHub's JSON"))
+        return content
+
+    def _content(self, method: str, path: str, *, holder: str, authorization: str, body: Any, query: Any) -> Any:
+        until = self._rests_until.get(holder)
+        if until is not None and until > datetime.now(UTC):
+            raise Failure(Answer("again", f"waits for GitHub's rate limit until {until:%Y-%m-%d %H:%M:%S} UTC", until))
+        try:
+            response = httpx.request(
+                method,
+                self.api_url + path,
+                json=body,
+                params=query,
+                headers={
+                    "Authorization": f"Bearer {authorization}",
+                    "Accept": "application/vnd.github+json",
+                    "X-GitHub-Api-Version": "2022-11-28",
+                    "User-Agent": "gprojci",
+                },
+                timeout=self.timeout_seconds,
+                follow_redirects=method == "GET",  # a renamed repository is answered with where it is now
+            )
+        except httpx.HTTPError as error:
+            raise Failure(Answer("again", f"{type(error).__name__}: {error}")) from error
+        if not response.is_success:
+            raise self._failure(response, holder)
+        try:
+            return response.json()
+        except ValueError:
+            return None
+
+    def _failure(self, response: httpx.Response, holder: str) -> Failure:
+        status = response.status_code
+        detail = f"HTTP {status}: {response.text[:500]}"
+        until = allowed_again(response)
+        if until is not None:
+            self._rests_until[holder] = until
+        if until is not None or status >= 500 or status == 408:
+            return Failure(Answer("again", detail, until), status)
+        return Failure(Answer("refused", detail), status)
+
+
+def allowed_again(response: httpx.Response) -> datetime | None:
+    """When GitHub allows the next request after this answer, in UTC; None where no limit was met."""
+    headers, now = response.headers, datetime.now(UTC)
+    if response.status_code not in (403, 429, 503):
+        return None
+    if "retry-after" in headers:
+        seconds = _number(headers["retry-after"])
+    elif headers.get("x-ratelimit-remaining") == "0":
+        reset = _number(headers.get("x-ratelimit-reset", ""))
+        seconds = None if reset is None else reset - now.timestamp()
+    elif response.status_code == 429 or (response.status_code == 403 and "rate limit" in response.text.lower()):
+        seconds = None
+    else:
+        return None
+    seconds = SECONDARY_LIMIT_SECONDS if seconds is None else seconds
+    return now + timedelta(seconds=min(max(seconds, 1.0), LONGEST_REST_SECONDS))
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text.isascii() and text.isdigit() else None

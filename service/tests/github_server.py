@@ -1,0 +1,309 @@
+"""GitHub's stand-in for the tests: real HTTP on loopback, real signatures, requests checked as GitHub describes them.
+
+The description is `github_openapi.json`, which names its source.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import jsonschema
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+OPERATIONS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("github_openapi.json").read_text())["paths"]
+APP_ID = "1234"
+INSTALLATION = 77
+
+
+@dataclass
+class Fault:
+    """What becomes of the next request that fits, instead of its answer."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    message: str = "as told"
+    method: str = ""
+    path: str = ""
+    after: bool = False
+    """Whether the request is carried out before its answer goes wrong."""
+    seconds: float = 0.0
+    """How long the answer takes."""
+    cut: bool = False
+    """Whether the connection ends without an answer."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+class GitHubServer(ThreadingHTTPServer):
+    """One App (its key is `private_key`), installed on the repositories in `installed`, and one personal token."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.private_key, self.public_key = app_key()
+        self.personal_token = "a personal token"
+        self.installed = {"o/r": INSTALLATION}
+        self.lifetime = timedelta(hours=1)
+        self.tokens: dict[str, dict[str, Any]] = {}
+        self.check_runs: dict[int, dict[str, Any]] = {}
+        self.statuses: list[dict[str, Any]] = []
+        self.faults: list[Fault] = []
+        self.requests: list[Seen] = []
+        self.violations: list[str] = []
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def asked(self, method: str, ending: str) -> list[Seen]:
+        """The requests of a method whose path ends so."""
+        return [one for one in self.requests if one.method == method and re.search(ending + "$", one.path)]
+
+
+@cache
+def app_key() -> tuple[str, rsa.RSAPublicKey]:
+    """The App's private key as GitHub hands it out, and the public one that GitHub keeps."""
+    key = rsa.generate_private_key(65537, 2048)
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    return pem.decode(), key.public_key()
+
+
+class Refusal(Exception):
+    """An answer of GitHub that is no success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers as GitHub documents it."""
+
+    server: GitHubServer
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("content-length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        url = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        with self.server.lock:
+            headers = {key.lower(): value for key, value in self.headers.items()}
+            self.server.requests.append(Seen(self.command, url.path, headers, body))
+            fault = self._fault(url.path)
+            answer: tuple[int, Any]
+            if fault is None or fault.after:
+                answer = self._carry_out(url.path, query, body)
+        if fault is not None:
+            time.sleep(fault.seconds)
+            if fault.cut:
+                self.close_connection = True
+                return
+            if fault.status:
+                self._answer(fault.status, {"message": fault.message}, fault.headers)
+                return
+        self._answer(*answer)
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def do_PATCH(self) -> None:
+        self._serve()
+
+    def _fault(self, path: str) -> Fault | None:
+        for fault in self.server.faults:
+            if fault.method in ("", self.command) and fault.path in path:
+                self.server.faults.remove(fault)
+                return fault
+        return None
+
+    def _carry_out(self, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        try:
+            name, values = self._check(path, query, body)
+            return getattr(self, name)(values, query, body)
+        except Refusal as refusal:
+            return refusal.status, {"message": refusal.message}
+
+    def _check(self, path: str, query: dict[str, str], body: Any) -> tuple[str, dict[str, str]]:
+        """The operation that a request is, its parameters and body checked against GitHub's description."""
+        try:
+            for template, methods in OPERATIONS.items():
+                found = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template), path)
+                if found and self.command.lower() in methods:
+                    operation = methods[self.command.lower()]
+                    self._check_parameters(operation, {**found.groupdict(), **query})
+                    check_body(operation.get("requestBody"), body)
+                    assert self.headers["accept"] == "application/vnd.github+json"
+                    assert self.headers["x-github-api-version"] == "2022-11-28"
+                    assert self.headers["user-agent"]
+                    return operation["operationId"].replace("/", "_").replace("-", "_"), found.groupdict()
+            raise AssertionError("no such operation")
+        except (AssertionError, jsonschema.ValidationError) as error:
+            self.server.violations.append(f"{self.command} {path}: {error}")
+            raise Refusal(422, "Validation Failed") from error
+
+    def _check_parameters(self, operation: dict[str, Any], given: dict[str, str]) -> None:
+        known = {parameter["name"]: parameter["schema"] for parameter in operation["parameters"]}
+        assert given.keys() <= known.keys(), f"unknown parameters {given.keys() - known.keys()}"
+        for name, value in given.items():
+            whole = known[name]["type"] == "integer"
+            jsonschema.validate(int(value) if whole else value, known[name])
+
+    def _bearer(self) -> str:
+        kind, _, secret = self.headers.get("authorization", "").partition(" ")
+        if kind != "Bearer" or not secret:
+            raise Refusal(401, "Requires authentication")
+        return secret
+
+    def _as_app(self) -> None:
+        try:
+            claims = jwt.decode(
+                self._bearer(),
+                self.server.public_key,
+                algorithms=["RS256"],
+                issuer=APP_ID,
+                options={"require": ["iat", "exp", "iss"]},
+            )
+        except jwt.InvalidTokenError as error:
+            raise Refusal(401, f"A JSON web token could not be decoded: {error}") from error
+        if claims["exp"] - time.time() > 600:
+            raise Refusal(401, "'Expiration time' claim ('exp') is too far in the future")
+
+    def _as_installation(self, values: dict[str, str], permission: str, level: str = "write") -> None:
+        secret, repository = self._bearer(), f"{values['owner']}/{values['repo']}"
+        if permission == "statuses" and secret == self.server.personal_token:
+            return
+        token = self.server.tokens.get(secret)
+        if token is None or token["expires"] < datetime.now(UTC):
+            raise Refusal(401, "Bad credentials")
+        if self.server.installed.get(repository) != token["installation"]:
+            raise Refusal(404, "Not Found")
+        if token["permissions"].get(permission) not in (level, "write"):
+            raise Refusal(403, "Resource not accessible by integration")
+
+    def apps_get_repo_installation(self, values: dict[str, str], _query: Any, _body: Any) -> tuple[int, Any]:
+        self._as_app()
+        number = self.server.installed.get(f"{values['owner']}/{values['repo']}")
+        if number is None:
+            raise Refusal(404, "Not Found")
+        return 200, {"id": number, "app_id": int(APP_ID)}
+
+    def apps_create_installation_access_token(self, values: dict[str, str], _query: Any, body: Any) -> tuple[int, Any]:
+        self._as_app()
+        if int(values["installation_id"]) not in self.server.installed.values():
+            raise Refusal(404, "Not Found")
+        secret, expires = "ghs_" + secrets.token_hex(8), datetime.now(UTC) + self.server.lifetime
+        self.server.tokens[secret] = {
+            "installation": int(values["installation_id"]),
+            "permissions": body["permissions"],
+            "repositories": body.get("repositories"),
+            "expires": expires,
+        }
+        return 201, {"token": secret, "expires_at": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+    def repos_create_commit_status(self, values: dict[str, str], _query: Any, body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "statuses")
+        self.server.statuses.append({**body, "sha": values["sha"]})
+        return 201, {"id": len(self.server.statuses), **body}
+
+    def checks_create(self, values: dict[str, str], _query: Any, body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "checks")
+        number = 1000 + len(self.server.check_runs)
+        app = {"id": int(APP_ID), "client_id": "Iv1.abc"}
+        self.server.check_runs[number] = {"id": number, "app": app, "history": [], **body}
+        return 201, self._note(number)
+
+    def checks_update(self, values: dict[str, str], _query: Any, body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "checks")
+        number = int(values["check_run_id"])
+        if number not in self.server.check_runs:
+            raise Refusal(404, "Not Found")
+        if body["status"] != "completed":
+            self.server.check_runs[number].pop("conclusion", None)
+        self.server.check_runs[number].update(body)
+        return 200, self._note(number)
+
+    def checks_list_for_ref(self, values: dict[str, str], query: dict[str, str], _body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "checks", "read")
+        found = [
+            run
+            for run in self.server.check_runs.values()
+            if run["head_sha"] == values["ref"] and run["name"] == query["check_name"]
+        ]
+        return 200, {"total_count": len(found), "check_runs": found}
+
+    def _note(self, number: int) -> dict[str, Any]:
+        run = self.server.check_runs[number]
+        run["history"].append((run["status"], run.get("conclusion")))
+        return run
+
+    def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        raw = json.dumps(body).encode()
+        try:
+            self.send_response(status)
+            for name, value in {"content-length": str(len(raw)), **(headers or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(raw)
+        except BrokenPipeError:
+            return  # the client did not wait for a slow answer
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def check_body(described: dict[str, Any] | None, body: Any) -> None:
+    """Raises:
+    AssertionError, jsonschema.ValidationError: the body is not what GitHub describes.
+    """
+    if described is None:
+        assert body is None, "a body where none is described"
+        return
+    assert body is not None or not described["required"], "no body"
+    jsonschema.validate(body, described["schema"], format_checker=jsonschema.FormatChecker())
+    assert body.keys() <= described["schema"]["properties"].keys(), "fields that GitHub does not know"
+    if body.get("status") == "completed":
+        assert "conclusion" in body, "a completed check run has a conclusion"
+    elif "status" in body:
+        assert "conclusion" not in body, "a conclusion completes a check run"
+
+
+def start() -> tuple[GitHubServer, Callable[[], None]]:
+    """A running server, and what stops it."""
+    server = GitHubServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return server, stop
