@@ -14,6 +14,8 @@ import psutil
 import pytest
 from deployment import BIN, KERNEL, SLOW
 
+from gprojci_service.serve import Embedded
+
 
 def survivors(processes: list[psutil.Process]) -> list[str]:
     """Those that have not ended, given a little time."""
@@ -122,3 +124,12 @@ def test_nothing_listens_beyond_loopback(embedded):
         assert set(listening) == {"127.0.0.1"}
         with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=5):
             pass
+
+
+def test_the_apps_key_is_hidden_from_the_code_under_test(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    service = Embedded(tmp_path, "127.0.0.1", 1, with_worker=False)
+    without = json.loads(service._environment(tmp_path)["GPROJCI_HIDDEN_PATHS"])
+    monkeypatch.setenv("GPROJCI_GITHUB_APP_KEY_FILE", "app.pem")
+    hidden = json.loads(service._environment(tmp_path)["GPROJCI_HIDDEN_PATHS"])
+    assert hidden == [*without, str(tmp_path / "app.pem")]

@@ -108,12 +108,21 @@ def test_after_a_rate_limit_github_is_asked_nothing(github, app):
     assert "rate limit" in second.detail
 
 
-@pytest.mark.parametrize("fault", [Fault(cut=True), Fault(seconds=0.5, after=True)])
-def test_cut_connections_and_slow_answers_pass(github, fault):
-    github.faults = [fault]
+def test_a_cut_connection_passes(github, token):
+    github.faults = [Fault(cut=True)]
+    answer = token.send(STATUS)
+    assert (answer.outcome, answer.not_before) == ("again", None)
+    assert token.send(STATUS).outcome == "sent"
+
+
+def test_a_github_that_hangs_is_given_a_rest(github):
+    github.faults = [Fault(seconds=0.5, after=True)]
     client = TokenClient(github.url, github.personal_token, timeout_seconds=0.2)
     answer = client.send(STATUS)
-    assert (answer.outcome, answer.not_before) == ("again", None)
+    assert (answer.outcome, "no answer within 0.2 s" in answer.detail) == ("again", True)
+    assert client.send(STATUS).not_before == answer.not_before
+    assert len(github.requests) == 1
+    time.sleep(max(0.0, (answer.not_before - datetime.now(UTC)).total_seconds()))
     assert client.send(STATUS).outcome == "sent"
 
 

@@ -27,11 +27,15 @@ class Failure(Exception):
 
 
 class Rest:
-    """Requests below a base URL. After a rate limit its holder is asked nothing until GitHub allows it again."""
+    """Requests below a base URL. After a rate limit nothing is asked for its holder until GitHub allows it again.
+
+    After a request that took `timeout_seconds` without an answer nothing is asked for twice as long.
+    """
 
     def __init__(self, api_url: str, timeout_seconds: float) -> None:
         self.api_url = api_url
         self.timeout_seconds = timeout_seconds
+        self.rest_after_timeout_seconds = 2 * timeout_seconds
         self._rests_until: dict[str, datetime] = {}
 
     def request(
@@ -61,7 +65,8 @@ class Rest:
     def _content(self, method: str, path: str, *, holder: str, authorization: str, body: Any, query: Any) -> Any:
         until = self._rests_until.get(holder)
         if until is not None and until > datetime.now(UTC):
-            raise Failure(Answer("again", f"waits for GitHub's rate limit until {until:%Y-%m-%d %H:%M:%S} UTC", until))
+            detail = f"GitHub is not asked until {until:%Y-%m-%d %H:%M:%S} UTC, after a rate limit or a timeout"
+            raise Failure(Answer("again", detail, until))
         try:
             response = httpx.request(
                 method,
@@ -77,6 +82,11 @@ class Rest:
                 timeout=self.timeout_seconds,
                 follow_redirects=method == "GET",  # a renamed repository is answered with where it is now
             )
+        except httpx.TimeoutException as error:
+            # Each further wait for a GitHub that hangs would hold up webhooks and verdicts behind it.
+            self._rests_until[holder] = until = datetime.now(UTC) + timedelta(seconds=self.rest_after_timeout_seconds)
+            detail = f"no answer within {self.timeout_seconds:g} s ({type(error).__name__})"
+            raise Failure(Answer("again", detail, until)) from error
         except httpx.HTTPError as error:
             raise Failure(Answer("again", f"{type(error).__name__}: {error}")) from error
         if not response.is_success:
