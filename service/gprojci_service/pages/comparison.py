@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from gprojci_dashboards.charts.error_distribution import DistributionData
 from gprojci_dashboards.charts.error_distribution import Side as DistributionSide
-from gprojci_dashboards.charts.paired_ratios import Comparison, PairedRatiosData
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_service.models import Commit, Project, Report
 from gprojci_service.pages import drawings, findings, repository, service
@@ -285,20 +284,11 @@ def _pictures(
 
 def _ratios(body: SuiteReport, backend: str) -> list[Drawing]:
     found = [
-        Comparison(
-            f"{metric(f'{item.pass_}_x').removesuffix(' time')}{', A/A control' if item.control else ''}",
-            item.ratios,
-            item.ratio,
-            item.low,
-            item.high,
-            item.control,
-            item.void_pairs,
-            item.processes,
-        )
+        (f"{metric(f'{item.pass_}_x').removesuffix(' time')}{', A/A control' if item.control else ''}", item)
         for item in (body.throughput.comparisons if body.throughput else ())
         if item.backend == backend and item.against_backend == backend
     ]
     if not found:
         return []
     caption = f"Head over base of {backend}, pair by pair in one session; the control times the same code twice."
-    return [drawings.paired_ratios(PairedRatiosData(tuple(found)), caption)]
+    return [drawings.paired_ratios(found, caption)]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from markupsafe import Markup
 
 from gprojci_dashboards import charts
+from gprojci_dashboards.charts import paired_ratios as charted
 from gprojci_dashboards.charts.error_distribution import DistributionData
 from gprojci_dashboards.charts.error_surface import SurfaceData
 from gprojci_dashboards.charts.history import HistoryData, shown
-from gprojci_dashboards.charts.paired_ratios import PairedRatiosData
 from gprojci_dashboards.charts.pareto import ParetoData, frontier
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_dashboards.charts.training_story import TrainingData
 from gprojci_service.pages.formatting import fraction, number, ratio, tensor
 from gprojci_service.pages.schemas import Drawing, Table
+from gprojci_suite.contract.timing import Comparison
 
 
 def embedded(figure_json: str) -> Markup:
@@ -103,8 +105,17 @@ def heatmap(data: HeatmapData, caption: str, key: str = "heatmap", what: str = "
     )
 
 
-def paired_ratios(data: PairedRatiosData, caption: str, key: str = "ratios") -> Drawing:
-    """Timing ratios of interleaved pairs."""
+def paired_ratios(
+    compared: Iterable[tuple[str, Comparison]], caption: str, key: str = "ratios", margin: float | None = None
+) -> Drawing:
+    """Timing ratios of interleaved pairs by label; `margin` is the allowed increase, where speed is gated."""
+    rows = (
+        charted.Comparison(
+            label, item.ratios, item.ratio, item.low, item.high, item.control, item.void_pairs, item.processes
+        )
+        for label, item in compared
+    )
+    data = charted.PairedRatiosData(tuple(rows), margin)
     several = any(item.processes > 1 for item in data.comparisons)
     table = Table(
         "Median ratio of interleaved pairs, with its interval",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gprojci_dashboards.charts import paired_ratios
 from gprojci_dashboards.charts.pareto import Mark, ParetoData
 from gprojci_service.pages import drawings, findings, report_kernels
 from gprojci_service.pages.formatting import (
@@ -230,23 +229,8 @@ def _ratios(compared: Iterable[Comparison], margin: float | None, caption: str, 
     found = [item for item in compared if item.revision != "base" or item.control]
     several = len({item.case for item in found}) > 1
     ranked = sorted(found, key=lambda item: 0 if item.against_revision == "base" else 1 if item.control else 2)
-    data = paired_ratios.PairedRatiosData(
-        tuple(
-            paired_ratios.Comparison(
-                _label(item) + (f", {item.case}" if several else ""),
-                item.ratios,
-                item.ratio,
-                item.low,
-                item.high,
-                item.control,
-                item.void_pairs,
-                item.processes,
-            )
-            for item in ranked
-        ),
-        margin,
-    )
-    return drawings.paired_ratios(data, caption, key)
+    labelled = [(_label(item) + (f", {item.case}" if several else ""), item) for item in ranked]
+    return drawings.paired_ratios(labelled, caption, key, margin)
 
 
 def _label(item: Comparison) -> str:
