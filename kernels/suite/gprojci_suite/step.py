@@ -19,7 +19,7 @@ from gprojci_suite.contract.vocabulary import StepModel
 from gprojci_suite.decision import decides, next_look, ratio_interval
 from gprojci_suite.gpu_watch import STEADY, Watch
 from gprojci_suite.session import Member, Session
-from gprojci_suite.throughput import comparisons
+from gprojci_suite.throughput import comparison, comparisons
 
 WARM_UP = 3
 SHARE_PAIRS = 5
@@ -121,7 +121,15 @@ def measure(
             if member.ok and taken[member].steps and not member.launch.control
         ],
         [
-            _comparison(item, model, settings.confidence, seed)
+            comparison(
+                (item.member, item.against),
+                model,
+                "step",
+                item.ratios,
+                ratio_interval(item.ratios, settings.confidence, seed),
+                settings.confidence,
+                void_pairs=item.void,
+            )
             for item in compared
             if item.member.ok and item.against.ok and len(item.ratios) > 1
         ],
@@ -188,24 +196,4 @@ def _measurement(member: Member, model: StepModel, found: _Taken, pairs: int) ->
         attention_share=found.share,
         peak_memory_bytes=max(peaks) if peaks else None,
         loss=found.losses[pairs - 1],
-    )
-
-
-def _comparison(item: _Paired, model: StepModel, confidence: float, seed: int) -> Comparison:
-    interval = ratio_interval(item.ratios, confidence, seed)
-    return Comparison(
-        backend=item.member.launch.backend,
-        revision=item.member.launch.revision,
-        against_backend=item.against.launch.backend,
-        against_revision=item.against.launch.revision,
-        case=model,
-        pass_="step",  # noqa: S106 (of time, not a password)
-        pairs=len(item.ratios),
-        ratio=interval.ratio,
-        low=interval.low,
-        high=interval.high,
-        confidence=confidence,
-        ratios=tuple(item.ratios),
-        control=item.against.launch.control,
-        void_pairs=item.void,
     )

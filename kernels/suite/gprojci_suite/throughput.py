@@ -244,20 +244,40 @@ def _measurements(
 
 def _comparison(item: Compared, case: Case, which: Pass, confidence: float, seed: int) -> Comparison:
     interval = item.interval(which, confidence, seed)
+    ratios = item.ratios(which)
+    pair = (item.member, item.against)
+    return comparison(
+        pair, case.name, which, ratios, interval, confidence, void_pairs=item.void, processes=item.processes
+    )
+
+
+def comparison(
+    pair: tuple[Member, Member],
+    case: str,
+    which: Pass,
+    ratios: Sequence[float],
+    interval: RatioInterval,
+    confidence: float,
+    *,
+    void_pairs: int,
+    processes: int = 1,
+) -> Comparison:
+    """What the report says of two members timed in pairs, the first over the second; `case` may be a training model."""
+    member, against = pair
     return Comparison(
-        backend=item.member.launch.backend,
-        revision=item.member.launch.revision,
-        against_backend=item.against.launch.backend,
-        against_revision=item.against.launch.revision,
-        case=case.name,
+        backend=member.launch.backend,
+        revision=member.launch.revision,
+        against_backend=against.launch.backend,
+        against_revision=against.launch.revision,
+        case=case,
         pass_=which,
-        pairs=len(item.pairs),
+        pairs=len(ratios),
         ratio=interval.ratio,
         low=interval.low,
         high=interval.high,
         confidence=confidence,
-        ratios=tuple(item.ratios(which)),
-        control=item.against.launch.control,
-        void_pairs=item.void,
-        processes=item.processes,
+        ratios=tuple(ratios),
+        control=against.launch.control,
+        void_pairs=void_pairs,
+        processes=processes,
     )
