@@ -19,23 +19,22 @@ from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.interface import _flash_attn_bwd, _flash_attn_fwd
 from torch.profiler import ProfilerActivity, profile
 
-from gproj.hopper import compiled, launch
-from gproj.hopper import zero_sum_forward as forward_module
+from gproj.hopper import launch
+from gproj.hopper.projected_forward import ProjectedForwardSm90
 from gproj.hopper.row_sum_backward import RowSumBackwardSm90
 from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
-from gproj.problem import Problem
+from gproj.problem import GPROJ, ZEROSUM, Problem
 
 SHAPES = ((4, 16, 4096, 128), (4, 16, 4096, 64), (8, 16, 2048, 64))
+OTHER_TILES = {64: ((192, 80), (128, 112)), 128: ((128, 80), (128, 64))}
+"""Of the projected forward, by head_dim: queries of a tile, keys of a block."""
 
 
 class NoResidualForward(ZeroSumForwardSm90):
     """Without the store of O's residual."""
 
-    def epilogue(self, acc_O: Any, lse: Any, mO: Any, mLSE: Any, *where: Any) -> None:
-        o = cute.make_tensor(self._softmaxes.wide.iterator, acc_O.layout)
-        forward_module.FlashAttentionForwardSm90.epilogue(self, o, lse, mO, mLSE, *where)
-        _, seqlen, _, _, tiled_mma, tidx, m_block, head_idx, batch_idx = where
-        self._store_anchors(tiled_mma.get_slice(tidx), seqlen, m_block, head_idx, batch_idx)
+    def _store_row(self, *args: Any) -> None:
+        pass
 
 
 class NoRowSumBackward(RowSumBackwardSm90):
@@ -58,15 +57,9 @@ class NotStoredBackward(RowSumBackwardSm90):
         pass
 
 
-FORWARDS = {
-    "all": ZeroSumForwardSm90,
-    "no residual of O": NoResidualForward,
-}
-BACKWARDS = {
-    "all": RowSumBackwardSm90,
-    "no row sums": NoRowSumBackward,
-    "row sums not stored": NotStoredBackward,
-}
+def tiled(tiles: tuple[int, int]) -> type[ProjectedForwardSm90]:
+    """The projected forward with other tiles."""
+    return type(f"Projected{tiles[0]}x{tiles[1]}", (ProjectedForwardSm90,), {"tiles": staticmethod(lambda *_: tiles)})
 
 
 def variants(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], None]]:
@@ -75,28 +68,37 @@ def variants(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], None]]:
     q, k, v, do = (
         torch.randn(batch, seq, heads, head_dim, device="cuda", dtype=torch.bfloat16).transpose(1, 2) for _ in range(4)
     )
-    problem = Problem("zerosum", True, head_dim**-0.5, False, None, None, seq, seq)
-    saved = launch.forward(q, k, v, problem)
     found: dict[str, Callable[[], None]] = {}
 
-    def with_class(name: str, chosen: Any, call: Callable[[], Any]) -> Callable[[], None]:
-        original = getattr(compiled, name)
+    def forward(method: str, chosen: Any) -> Callable[[], None]:
+        problem = Problem(method, True, head_dim**-0.5, False, None, None, seq, seq)
 
         def run() -> None:
-            setattr(compiled, name, lambda kernel: original(kernel, chosen))
-            try:
-                call()
-            finally:
-                setattr(compiled, name, original)
+            launch.FORWARDS[method] = chosen
+            launch.forward(q, k, v, problem)
 
         return run
 
-    for name, chosen in FORWARDS.items():
-        found[f"forward: {name}"] = with_class("forward", chosen, lambda: launch.forward(q, k, v, problem))
-    for name, chosen in BACKWARDS.items():
-        found[f"backward: {name}"] = with_class(
-            "backward", chosen, lambda: launch.backward(do, q, k, v, saved, problem)
-        )
+    def backward(method: str, chosen: Any) -> Callable[[], None]:
+        problem = Problem(method, True, head_dim**-0.5, False, None, None, seq, seq)
+        launch.FORWARDS |= {ZEROSUM: ZeroSumForwardSm90, GPROJ: ProjectedForwardSm90}
+        saved = launch.forward(q, k, v, problem)
+
+        def run() -> None:
+            launch.BACKWARD = chosen
+            launch.backward(do, q, k, v, saved, problem)
+
+        return run
+
+    found["forward zerosum"] = forward(ZEROSUM, ZeroSumForwardSm90)
+    found["forward zerosum: no residual of O"] = forward(ZEROSUM, NoResidualForward)
+    found["forward gproj"] = forward(GPROJ, ProjectedForwardSm90)
+    for tiles in OTHER_TILES[head_dim]:
+        found[f"forward gproj: {tiles[0]} x {tiles[1]}"] = forward(GPROJ, tiled(tiles))
+    found["backward zerosum"] = backward(ZEROSUM, RowSumBackwardSm90)
+    found["backward: no row sums"] = backward(ZEROSUM, NoRowSumBackward)
+    found["backward: row sums not stored"] = backward(ZEROSUM, NotStoredBackward)
+    found["backward gproj"] = backward(GPROJ, RowSumBackwardSm90)
     rows = [x.transpose(1, 2) for x in (q, k, v, do)]
     o, lse = _flash_attn_fwd(*rows[:3], causal=True, return_lse=True)[:2]
     found["FlashAttention-4 forward"] = lambda: _flash_attn_fwd(*rows[:3], causal=True, return_lse=True)

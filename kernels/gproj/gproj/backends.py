@@ -1,8 +1,9 @@
 """The backends, best first: which one a call takes, and why not the others. Nothing is imported before it is asked for.
 
-A backend is a module with three functions:
+A backend is a module with four functions:
 
     supported(case: Case) -> str | None       why it does not compute the case; None if it does
+    keeps_rows(method: str) -> bool           whether `Saved.beside_o` and `Saved.strongest` are not empty
     forward(q, k, v, problem) -> Saved
     backward(grad, q, k, v, saved, problem) -> Gradients
 
@@ -102,6 +103,16 @@ def chosen_module(case: Case, backend: str) -> ModuleType:
     if backend == AUTO and explanation.backend == "reference" and case.device.type == "cuda":
         warnings.warn(f"attention is computed by slow plain PyTorch:\n{explanation}", stacklevel=2)
     return _loaded(_named(explanation.backend).module)
+
+
+def keeps_rows(case: Case, backend: str) -> bool:
+    """Whether the backend that a call takes keeps more than o and the log-sum-exp; sizes of the case may be symbols.
+
+    Raises:
+        UnsupportedInput: as `explained`.
+    """
+    kept: bool = _loaded(_named(explained(case, backend).backend).module).keeps_rows(case.method)
+    return kept
 
 
 def _named(name: str) -> Backend:

@@ -1,7 +1,7 @@
 """The two operators of torch.library: one forward, one backward, opaque to torch.compile, with shapes for tracing.
 
-Which backend computes is decided when an operator runs, from what a `Case` holds, so forward and backward agree; the
-shapes of what is saved depend on the method alone.
+Which backend computes is decided when an operator runs or is traced, from what a `Case` holds, so forward, backward and
+the shapes of what is saved agree.
 """
 
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gproj.backends import chosen_module
-from gproj.problem import ZEROSUM, Problem, Saved, case_of
+from gproj.backends import chosen_module, keeps_rows
+from gproj.problem import Problem, Saved, case_of
 
 _SETTINGS = (
     "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, SymInt max_seqlen_q, SymInt max_seqlen_k, "
@@ -24,7 +24,7 @@ _SETTINGS = (
     schema=f"(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def forward(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """O, log-sum-exp, residual and strongest keys: `Saved`, of the backend that the settings choose."""
+    """O, log-sum-exp and what else `Saved` holds, of the backend that the settings choose."""
     problem, backend = _problem(*settings)
     return tuple(chosen_module(case_of(q, k, v, problem), backend).forward(q, k, v, problem))
 
@@ -33,7 +33,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> tuple[Tensor, Te
     "gproj::backward",
     mutates_args=(),
     schema=(
-        "(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor residual, Tensor strongest, "
+        "(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor beside_o, Tensor strongest, "
         f"{_SETTINGS}) -> (Tensor, Tensor, Tensor)"
     ),
 )
@@ -44,26 +44,26 @@ def backward(
     v: Tensor,
     o: Tensor,
     lse: Tensor,
-    residual: Tensor,
+    beside_o: Tensor,
     strongest: Tensor,
     *settings: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk and dv."""
     problem, backend = _problem(*settings)
     module = chosen_module(case_of(q, k, v, problem), backend)
-    return tuple(module.backward(grad, q, k, v, Saved(o, lse, residual, strongest), problem))
+    return tuple(module.backward(grad, q, k, v, Saved(o, lse, beside_o, strongest), problem))
 
 
 @forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    problem, _ = _problem(*settings)
-    zerosum = problem.method == ZEROSUM
+    problem, backend = _problem(*settings)
+    kept = keeps_rows(case_of(q, k, v, problem), backend)
     rows = (q.shape[1], q.shape[0]) if problem.cu_seqlens_q is not None else q.shape[:3]
     return (
         torch.empty_like(q),
         q.new_empty(rows, dtype=torch.float32),
-        torch.empty_like(q) if zerosum else q.new_empty(0),
-        q.new_empty(rows if zerosum else (0,), dtype=torch.int32),
+        torch.empty_like(q) if kept else q.new_empty(0),
+        q.new_empty(rows if kept else (0,), dtype=torch.int32),
     )
 
 

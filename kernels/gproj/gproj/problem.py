@@ -43,14 +43,15 @@ class Saved(NamedTuple):
     Attributes:
         o: output, shaped like q, of its dtype.
         lse: float32 log-sum-exp of the scaled scores, (batch, heads, seq_q), packed (heads, total_q).
-        residual: zero-sum only: what rounding took from o, shaped like o; empty otherwise.
-        strongest: zero-sum only: int32 index of each row's strongest key within its sequence, shaped like lse; empty
-            otherwise.
+        beside_o: shaped like o, columns in an order of the backend's own: with "zerosum" what rounding took from o,
+            with "gproj" the row's mean key less its strongest; empty where the backend does not keep it.
+        strongest: int32 index of each row's strongest key, or one near it, within its sequence, shaped like lse; empty
+            where beside_o is.
     """
 
     o: Tensor
     lse: Tensor
-    residual: Tensor
+    beside_o: Tensor
     strongest: Tensor
 
 

@@ -14,26 +14,31 @@ def supported(case: Case) -> str | None:
     return None
 
 
+def keeps_rows(method: str) -> bool:
+    """Whether more is kept than o and the log-sum-exp."""
+    return method == ZEROSUM
+
+
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
     """O and what the backward needs."""
     with torch.autocast(q.device.type, enabled=False):
         if problem.cu_seqlens_q is None:
             o, lse, residual, strongest = _forward(q, k, v, problem)
-            residual = _laid_out(residual, q) if problem.method == ZEROSUM else residual
+            residual = _laid_out(residual, q) if keeps_rows(problem.method) else residual
             return Saved(_laid_out(o, q), lse, residual, strongest)
         rows = (q.shape[1], q.shape[0])
         saved = Saved(
             torch.zeros_like(q),
             q.new_zeros(rows, dtype=torch.float32),
-            torch.zeros_like(q) if problem.method == ZEROSUM else q.new_zeros(0),
-            q.new_zeros(rows if problem.method == ZEROSUM else 0, dtype=torch.int32),
+            torch.zeros_like(q) if keeps_rows(problem.method) else q.new_zeros(0),
+            q.new_zeros(rows if keeps_rows(problem.method) else 0, dtype=torch.int32),
         )
         for queries, keys in _sequences(problem):
             one = _forward(_dense(q, queries), _dense(k, keys), _dense(v, keys), problem)
             saved.o[queries] = _packed(one.o)
             saved.lse[:, queries] = one.lse[0]
-            if problem.method == ZEROSUM:
-                saved.residual[queries] = _packed(one.residual)
+            if keeps_rows(problem.method):
+                saved.beside_o[queries] = _packed(one.beside_o)
                 saved.strongest[:, queries] = one.strongest[0]
         return saved
 
@@ -45,12 +50,12 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             dq, dk, dv = _backward(grad, q, k, v, saved, problem)
             return Gradients(_laid_out(dq, q), _laid_out(dk, k), _laid_out(dv, v))
         gradients = Gradients(torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v))
-        zero_sum = problem.method == ZEROSUM
+        zero_sum = keeps_rows(problem.method)
         for queries, keys in _sequences(problem):
             one = Saved(
                 _dense(saved.o, queries),
                 saved.lse[None, :, queries],
-                _dense(saved.residual, queries) if zero_sum else saved.residual,
+                _dense(saved.beside_o, queries) if zero_sum else saved.beside_o,
                 saved.strongest[None, :, queries] if zero_sum else saved.strongest,
             )
             dq, dk, dv = _backward(
@@ -63,14 +68,14 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
-    if problem.method == ZEROSUM:
+    if keeps_rows(problem.method):
         return Saved(*zerosum.forward(q, k, v, problem.causal, problem.scale))
     o, lse = unfused.forward(q, k, v, problem.causal, problem.scale)
     return Saved(o, lse, q.new_empty(0), q.new_empty(0, dtype=torch.int32))
 
 
 def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, problem: Problem) -> Gradients:
-    if problem.method == ZEROSUM:
+    if keeps_rows(problem.method):
         return Gradients(*zerosum.backward(grad, q, k, v, *saved, problem.causal, problem.scale))
     settings = (grad, q, k, v, saved.o, saved.lse, problem.causal, problem.scale)
     if problem.method == UNFUSED:

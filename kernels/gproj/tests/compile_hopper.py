@@ -15,13 +15,15 @@ os.environ |= {
 
 import cutlass
 
-from gproj.hopper import compiled
+from gproj.hopper import compiled, launch
 
 ELEMENTS = {"bfloat16": cutlass.BFloat16, "float16": cutlass.Float16}
 
 for variant in sys.argv[1:]:
     dtype, head_dim, group, mask = variant.split(",")
     kernel = compiled.Kernel(ELEMENTS[dtype], int(head_dim), int(group), mask == "causal")
-    for compile_ in (compiled.forward, compiled.backward):
-        assert compile_(kernel) is not None
-        print(compile_.__name__, variant, flush=True)
+    for method, subject in launch.FORWARDS.items():
+        assert compiled.forward(kernel, subject) is not None
+        print("forward", method, variant, flush=True)
+    assert compiled.backward(kernel, launch.BACKWARD) is not None
+    print("backward", variant, flush=True)

@@ -6,6 +6,9 @@ the child claims for its n calls, an attempt agrees when
 
     |W − E − C| ≤ 5% · (W − E) + n · slack,     slack = 50 µs on a CPU, 100 µs on CUDA (a launch that nothing hides).
 
+A claim of more than the parent's own time is refused at once, but for a drift: the clock of a GPU and that of its host
+are two crystals, and the first call of a case, which compiles, lasts ten seconds with little else in the parent's time.
+
 On CUDA what the GPU flushed and waited before the calls (`answers.cover_of`, bounded) is taken off W and E.
 
 The first attempt has 0.2 s of calls, each further one twice as many, up to 6.4 s (or 5,000 calls), eight in all. One in
@@ -27,6 +30,8 @@ from gprojci_suite.contract.vocabulary import Device
 TOLERANCE = 0.05
 SLACK: dict[Device, float] = {"cpu": 50e-6, "cuda": 100e-6}
 SINGLE_SLACK: dict[Device, float] = {"cpu": 5e-3, "cuda": 1e-3}
+DRIFT = 2e-3
+"""Share by which one honest clock may run faster than another."""
 ATTEMPTS = 8
 DOUBLINGS = 5
 EMPTIES = 5

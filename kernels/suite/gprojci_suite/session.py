@@ -344,7 +344,7 @@ class Session:
         try:
             taken = training_steps_of(answer, repeat)
             claimed = sum(one.seconds for one in taken)
-            if claimed > elapsed or (repeat > 1 and elapsed > CLOCK_FACTOR * claimed + CLOCK_SLACK):
+            if claimed > elapsed * (1 + clock.DRIFT) or (repeat > 1 and elapsed > CLOCK_FACTOR * claimed + CLOCK_SLACK):
                 raise _clocks_disagree(claimed, elapsed)
         except BackendFailure as failure:
             self._end(member, failure.status, f"step {model}: {failure.detail}")
@@ -401,7 +401,7 @@ class Session:
         elapsed = time.perf_counter() - begin
         steps, cover = steps_of(answer, repeat), cover_of(answer, repeat)
         claimed = sum(step.forward_backward for step in steps)
-        if claimed + cover > elapsed:
+        if claimed + cover > elapsed * (1 + clock.DRIFT):
             raise _clocks_disagree(claimed + cover, elapsed)
         return steps, clock.Reading(elapsed - cover, claimed, repeat)
 

@@ -94,7 +94,8 @@ def measure(
     for member in [member for member in session.members if member.ok]:
         if _warm(session, member, case):
             members.append(member)
-        progress(f"throughput {case.name} warm-up {member.launch.label} {member.status}")
+        said = member.status if member.ok else f"{member.status}: {member.detail}"
+        progress(f"throughput {case.name} warm-up {member.launch.label} {said}")
     samples: dict[Member, list[StepSeconds]] = {member: [] for member in members}
     within, after = (
         audit.draw(

@@ -1,4 +1,4 @@
-"""Zero-sum attention at Hopper's speed: FlashAttention-4's kernels (package flash-attn-4, CuTe DSL), subclassed.
+"""The methods at Hopper's speed: FlashAttention-4's kernels (package flash-attn-4, CuTe DSL), subclassed.
 
 Nothing of that package is copied; what is overridden is not its public interface, so its version is fixed. It is
 imported when a call is computed here, not before: `supported` must be able to refuse another version.
@@ -6,10 +6,10 @@ imported when a call is computed here, not before: `supported` must be able to r
 
 from torch import Tensor
 
-from gproj.hopper.support import supported
+from gproj.hopper.support import keeps_rows, supported
 from gproj.problem import Gradients, Problem, Saved
 
-__all__ = ["backward", "forward", "supported"]
+__all__ = ["backward", "forward", "keeps_rows", "supported"]
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:

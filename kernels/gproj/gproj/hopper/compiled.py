@@ -7,10 +7,11 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
-from flash_attn.cute.interface import BwdConfig, _tile_size_bwd_sm90, _tile_size_fwd_sm90
+from flash_attn.cute.interface import BwdConfig, _tile_size_bwd_sm90
 from flash_attn.cute.utils import AuxData
 from quack.compile_utils import make_fake_tensor
 
+from gproj.hopper.projected_forward import ProjectedForwardSm90
 from gproj.hopper.row_sum_backward import RowSumBackwardSm90
 from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
 
@@ -42,9 +43,9 @@ def backward_tiles(kernel: Kernel) -> BwdConfig:
 
 
 @cache
-def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90] = ZeroSumForwardSm90) -> Any:
-    """Compiled forward: called with q, k, v, o, lse, scale, and [residual, key index]."""
-    tiles = _tile_size_fwd_sm90(kernel.head_dim, kernel.head_dim, kernel.causal, False)
+def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90]) -> Any:
+    """Compiled forward: called with q, k, v, o, lse, scale, and the tensors that its class documents."""
+    tile_m, tile_n = subject_class.tiles(kernel.head_dim, kernel.causal)
     subject = subject_class(
         kernel.dtype,
         kernel.head_dim,
@@ -53,16 +54,17 @@ def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90] = ZeroSumFor
         is_causal=kernel.causal,
         is_local=False,
         pack_gqa=False,
-        tile_m=tiles.m_block_size,
-        tile_n=tiles.n_block_size,
+        tile_m=tile_m,
+        tile_n=tile_n,
         num_stages=2,
         num_threads=384,
         Q_in_regs=False,
-        intra_wg_overlap=tiles.intra_wg_overlap,
-        mma_pv_is_rs=tiles.mma_pv_is_rs,
+        intra_wg_overlap=True,
+        mma_pv_is_rs=True,
     )
-    q, k, v, o, residual = (_fake(kernel.dtype, 4) for _ in range(5))
+    q, k, v, o, rows = (_fake(kernel.dtype, 4) for _ in range(5))
     lse, index = _fake(Float32, 3, 1), _fake(Int32, 3, 1)
+    more = [_fake(kernel.dtype, 4)] if issubclass(subject_class, ProjectedForwardSm90) else []
     return cute.compile(
         subject,
         q,
@@ -72,7 +74,7 @@ def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90] = ZeroSumFor
         lse,
         Float32(1.0),
         *NOT_USED[:9],
-        AuxData([residual, index]),
+        AuxData([rows, index, *more]),
         *NOT_USED[:2],
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),
         options=OPTIONS,
@@ -80,7 +82,7 @@ def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90] = ZeroSumFor
 
 
 @cache
-def backward(kernel: Kernel, subject_class: type[RowSumBackwardSm90] = RowSumBackwardSm90) -> Any:
+def backward(kernel: Kernel, subject_class: type[RowSumBackwardSm90]) -> Any:
     """Compiled backward: called with q, k, v, do, lse in base two, D, dQ accumulator, dK, dV, scale and r."""
     tiles = backward_tiles(kernel)
     subject = subject_class(

@@ -12,29 +12,36 @@ from gproj.hopper import compiled
 from gproj.hopper.compiled import NOT_USED, Kernel
 from gproj.hopper.postprocess import postprocess_kernel
 from gproj.hopper.preprocess import preprocess_kernel
+from gproj.hopper.projected_forward import ProjectedForwardSm90
+from gproj.hopper.row_sum_backward import RowSumBackwardSm90
 from gproj.hopper.support import BYTES
-from gproj.problem import Gradients, Problem, Saved
+from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
+from gproj.problem import GPROJ, ZEROSUM, Gradients, Problem, Saved
 
 WARP_GROUP_ROWS = 64
 ELEMENTS = {torch.bfloat16: cutlass.BFloat16, torch.float16: cutlass.Float16}
 
 
+FORWARDS = {ZEROSUM: ZeroSumForwardSm90, GPROJ: ProjectedForwardSm90}
+BACKWARD = RowSumBackwardSm90
+
+
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
     """O and what the backward needs; tensors are (batch, heads, seq, head_dim)."""
-    o, residual = torch.empty_like(q), torch.empty_like(q)
+    o, beside_o = torch.empty_like(q), torch.empty_like(q)
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
     strongest = q.new_empty(q.shape[:3], dtype=torch.int32)
     q, k, v = _aligned(q), _aligned(k), _aligned(v)
     with torch.cuda.device(q.device):
-        compiled.forward(_kernel(q, k, problem))(
+        compiled.forward(_kernel(q, k, problem), FORWARDS[problem.method])(
             *_by_rows(q, k, v, o),
             lse,
             problem.scale,
             *NOT_USED[:9],
-            AuxData([*_by_rows(residual), strongest]),
+            AuxData([*_by_rows(beside_o), strongest, *(_by_rows(k) if problem.method == GPROJ else ())]),
             *NOT_USED[:2],
         )
-    return Saved(o, lse, residual, strongest)
+    return Saved(o, lse, beside_o, strongest)
 
 
 def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, problem: Problem) -> Gradients:
@@ -54,7 +61,7 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
     with torch.cuda.device(q.device):
         preprocess_kernel[(padded // rows, batch * heads)](
             saved.o,
-            saved.residual,
+            saved.beside_o if problem.method == ZEROSUM else None,
             grad,
             saved.lse,
             lse_log2,
@@ -62,7 +69,7 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             row_sums,
             dq_sum,
             saved.o.stride()[:3],
-            saved.residual.stride()[:3],
+            saved.beside_o.stride()[:3],
             grad.stride()[:3],
             seq_q,
             padded,
@@ -70,7 +77,7 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             HEAD_DIM=head_dim,
             ROWS=rows,
         )
-        compiled.backward(kernel)(
+        compiled.backward(kernel, BACKWARD)(
             *_by_rows(q, k, v, grad),
             lse_log2,
             d,
@@ -83,41 +90,43 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             AuxData(),
             *NOT_USED[:2],
         )
-        _convert(dq_sum, dq, padded, problem.scale, rows, _Anchors(row_sums, saved.strongest, k))
+        taken = _Taken(row_sums, saved.strongest, k, saved.beside_o if problem.method == GPROJ else None)
+        _convert(dq_sum, dq, padded, problem.scale, rows, taken)
         if kernel.group > 1:
             _convert(into[0], dk, padded_k, problem.scale, columns)
             _convert(into[1], dv, padded_k, 1.0, columns)
     return Gradients(dq, dk, dv)
 
 
-class _Anchors(NamedTuple):
-    """What is taken out of dQ: r per row, times the key that `strongest` names."""
+class _Taken(NamedTuple):
+    """What is taken out of dQ: r per row, times the key that `strongest` names, or that and what `beyond` has more."""
 
     row_sums: Tensor
     strongest: Tensor
     keys: Tensor
+    beyond: Tensor | None
 
 
 def _convert(
-    accumulator: Tensor, result: Tensor, padded: int, scale: float, rows: int, anchors: _Anchors | None = None
+    accumulator: Tensor, result: Tensor, padded: int, scale: float, rows: int, taken: _Taken | None = None
 ) -> None:
     """An accumulator in the order of the kernel's registers to a gradient."""
     batch, heads, seq, head_dim = result.shape
     postprocess_kernel[(triton.cdiv(seq, rows), batch * heads)](
         accumulator,
         result,
-        *(anchors or (None, None, None)),
+        *(taken or (None, None, None, None)),
         result.stride()[:3],
-        anchors.keys.stride()[:3] if anchors else (0, 0, 0),
+        taken.keys.stride()[:3] if taken else (0, 0, 0),
+        taken.beyond.stride()[:3] if taken and taken.beyond is not None else (0, 0, 0),
         seq,
         padded,
         scale,
         HEADS=heads,
-        GROUP=heads // anchors.keys.shape[1] if anchors else 1,
+        GROUP=heads // taken.keys.shape[1] if taken else 1,
         HEAD_DIM=head_dim,
         ROWS=rows,
         SPLIT_ROWS=rows == 2 * WARP_GROUP_ROWS,
-        ANCHORED=anchors is not None,
         num_warps=8,
     )
 

@@ -1,22 +1,9 @@
-"""After the backward kernel: FP32 accumulators, in the order of its registers, to gradients; dQ loses r·anchor."""
+"""After the backward kernel: FP32 accumulators, in the order of its registers, to gradients; dQ loses what r leaks."""
 
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def _tile_of_accumulators(flat, HEAD_DIM: tl.constexpr, SPLIT_ROWS: tl.constexpr):
-    """(rows, head_dim) from two warp groups' accumulators of wgmma with M = 64, four per thread and store.
-
-    In storage: group, block of 8 columns, warp, lane // 4, lane % 4, upper or lower 8 of the warp's 16 rows, 2 columns.
-    The groups divide the rows of a tile, or its columns.
-    """
-    if SPLIT_ROWS:
-        parts = tl.reshape(flat, (2, HEAD_DIM // 8, 4, 8, 4, 2, 2))
-        return tl.reshape(tl.permute(parts, (0, 2, 5, 3, 1, 4, 6)), (128, HEAD_DIM))
-    else:
-        parts = tl.reshape(flat, (2, HEAD_DIM // 16, 4, 8, 4, 2, 2))
-        return tl.reshape(tl.permute(parts, (2, 5, 3, 0, 1, 4, 6)), (64, HEAD_DIM))
+from gproj.hopper.register_order import by_columns, tile_of_accumulators
 
 
 @triton.jit
@@ -26,8 +13,10 @@ def postprocess_kernel(
     row_sums,
     strongest,
     keys,
+    beyond,
     result_strides,
     key_strides,
+    beyond_strides,
     seq,
     padded,
     scale,
@@ -36,22 +25,23 @@ def postprocess_kernel(
     HEAD_DIM: tl.constexpr,
     ROWS: tl.constexpr,
     SPLIT_ROWS: tl.constexpr,
-    ANCHORED: tl.constexpr,
 ):
-    """One tile of ROWS rows of one head: scale · (accumulator − r · anchor), rounded.
+    """One tile of ROWS rows of one head: scale · (accumulator − r · (anchor + beyond)), rounded.
 
     accumulator is (batch, heads, padded · head_dim), row_sums (batch, heads, padded), strongest (batch, heads, seq);
-    result is (batch, heads, seq, head_dim), keys (batch, heads // GROUP, seq_k, head_dim).
+    result and beyond
+    are (batch, heads, seq, head_dim), keys (batch, heads // GROUP, seq_k, head_dim). The columns of beyond lie as the
+    forward kernel stores them.
     """
     block = tl.program_id(0)
     head = tl.program_id(1).to(tl.int64)
     batch, of_batch = head // HEADS, head % HEADS
     size: tl.constexpr = ROWS * HEAD_DIM
     start = (head * padded + block * ROWS) * HEAD_DIM
-    x = _tile_of_accumulators(tl.load(accumulator + start + tl.arange(0, size)), HEAD_DIM, SPLIT_ROWS)
+    x = tile_of_accumulators(tl.load(accumulator + start + tl.arange(0, size)), HEAD_DIM, SPLIT_ROWS)
     rows, columns = block * ROWS + tl.arange(0, ROWS), tl.arange(0, HEAD_DIM)
     inside = rows < seq
-    if ANCHORED:
+    if row_sums is not None:
         r = tl.load(row_sums + head * padded + rows)
         index = tl.load(strongest + head * seq + rows, inside, 0).to(tl.int64)
         anchors = tl.load(
@@ -61,7 +51,19 @@ def postprocess_kernel(
             + index[:, None] * key_strides[2]
             + columns
         )
-        x -= r[:, None] * anchors.to(tl.float32)
+        taken = anchors.to(tl.float32)
+        if beyond is not None:
+            more = tl.load(
+                beyond
+                + batch * beyond_strides[0]
+                + of_batch * beyond_strides[1]
+                + rows[:, None].to(tl.int64) * beyond_strides[2]
+                + columns,
+                inside[:, None],
+                0.0,
+            )
+            taken += by_columns(more.to(tl.float32), ROWS, HEAD_DIM)
+        x -= r[:, None] * taken
     tl.store(
         result
         + batch * result_strides[0]

@@ -6,7 +6,6 @@ columns wider. Reading dS from shared memory once more costs two to fifteen time
 what the kernel is short of.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from flash_attn.cute import utils
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from quack import layout_utils, sm90_utils
 
-from gproj.hopper.wide import CHUNK, EXTRA, operand_layout, product, storage_with
+from gproj.hopper.wide import CHUNK, EXTRA, ROWS, operand_layout, product, storage_with
 
 
 class RowSumBackwardSm90(FlashAttentionBackwardSm90):
@@ -29,7 +28,9 @@ class RowSumBackwardSm90(FlashAttentionBackwardSm90):
 
     def _get_shared_storage_cls(self) -> Any:
         """The base's layout of shared memory with a chunk of ones behind K."""
-        return storage_with(super()._get_shared_storage_cls(), "sK", self.dtype, self.tile_n, self.buffer_align_bytes)
+        return storage_with(
+            super()._get_shared_storage_cls(), "sK", self.dtype, self.tile_n * CHUNK, self.buffer_align_bytes
+        )
 
     def dQaccum_store(self, *args: Any) -> None:
         """As the base's; keeps where the row sums go."""
@@ -42,6 +43,11 @@ class RowSumBackwardSm90(FlashAttentionBackwardSm90):
         keys_and_ones = args[10].iterator
         self._fill_with_ones(keys_and_ones + self.tile_n * self.tile_hdim)
         group = self._thread // self.num_threads_per_warp_group
+        # One tile of keys to a block of threads: the base's loop over tiles makes one turn.
+        _, head_idx, batch_idx, _ = args[29]().initial_work_tile_info().tile_idx
+        place = cute.crd2idx((batch_idx, head_idx, 0), self._row_sums.layout) + self._row_in_tile()
+        # Through a shuffle, or the compiler would rather compute it again for every block, where all wait for it.
+        self._first = utils.shuffle_sync(Int32(place), cute.arch.lane_idx())
         # Groups side by side share the rows of a tile: the second one's columns end where the ones begin.
         start = keys_and_ones + group * (self.tile_n * CHUNK) if self._side_by_side else keys_and_ones
         self._wide_keys = self._wide_operand(start)
@@ -52,13 +58,9 @@ class RowSumBackwardSm90(FlashAttentionBackwardSm90):
         m_block: Int32,
         *args: Any,
         mma_dsk_fn: partial[cute.Tensor],
-        mma_dsq_fn: Callable[..., None],
         **kwargs: Any,
     ) -> Any:
         """As the base's; dQ's product is the wider one, and r is stored once it is there."""
-        where = kwargs["mask_fn"].keywords
-        rows = self._row_sums[where["batch_idx"], where["head_idx"], None]
-        rows = cute.local_tile(rows, (self.tile_m,), (m_block,))
         wide: list[cute.Tensor] = []
 
         def product_with_keys(A_idx: Int32, wg_wait: int) -> cute.Tensor:
@@ -68,13 +70,10 @@ class RowSumBackwardSm90(FlashAttentionBackwardSm90):
             wide.append(sm90_utils.gemm_zero_init(mma, shape, ds, self._wide_keys, A_idx=A_idx, wg_wait=wg_wait))
             return wide[0]
 
-        def product_with_queries(**call: Any) -> None:
-            mma_dsq_fn(**call)  # It waits until dQ's product is done.
-            self._add_row_sums(rows, wide[0])
-
-        return super().mma_one_m_block(
-            m_block, *args, mma_dsk_fn=product_with_keys, mma_dsq_fn=product_with_queries, **kwargs
-        )
+        after = super().mma_one_m_block(m_block, *args, mma_dsk_fn=product_with_keys, **kwargs)
+        # Not before: the base's fences of shared memory would wait for these additions.
+        self._add_row_sums(m_block, wide[0])
+        return after
 
     @property
     def _side_by_side(self) -> bool:
@@ -99,16 +98,19 @@ class RowSumBackwardSm90(FlashAttentionBackwardSm90):
         chunk = cute.make_tensor(start, cute.make_layout((each, self.num_mma_threads)))
         cute.autovec_copy(ones, chunk[None, self._thread])
 
-    @cute.jit
-    def _add_row_sums(self, rows: cute.Tensor, wide: cute.Tensor) -> None:
-        flat = cute.make_tensor(wide.iterator, cute.make_layout(cute.size(wide)))
+    def _row_in_tile(self) -> Int32:
+        """Of the row that this thread adds to: two threads of four have one each of the two that all four hold."""
         group, lane = self._thread // self.num_threads_per_warp_group, cute.arch.lane_idx()
-        row = self._thread % self.num_threads_per_warp_group // cute.arch.WARP_SIZE * 16 + lane // 4
-        mine = lane % 4 == 0
+        row = self._thread % self.num_threads_per_warp_group // cute.arch.WARP_SIZE * 16 + lane // 4 + 8 * (lane % 2)
+        return row if self._side_by_side else row + ROWS * group
+
+    @cute.jit
+    def _add_row_sums(self, m_block: Int32, wide: cute.Tensor) -> None:
+        flat = cute.make_tensor(wide.iterator, cute.make_layout(cute.size(wide)))
+        place = cute.arch.lane_idx() % 4
+        mine = place < 2
         if const_expr(self._side_by_side):
-            mine = mine and group == self.num_wg_dQ - 1
-        else:
-            row += 64 * group
+            mine = mine and self._thread // self.num_threads_per_warp_group == self.num_wg_dQ - 1
+        row_sum = flat[CHUNK // 2] if place == 0 else flat[CHUNK // 2 + 2]
         if mine:
-            utils.atomic_add_fp32(flat[CHUNK // 2], utils.elem_pointer(rows, row))
-            utils.atomic_add_fp32(flat[CHUNK // 2 + 2], utils.elem_pointer(rows, row + 8))
+            utils.atomic_add_fp32(row_sum, self._row_sums.iterator + (self._first + m_block * self.tile_m))

@@ -5,11 +5,12 @@ from importlib import metadata
 
 import torch
 
-from gproj.problem import ZEROSUM, Case
+from gproj.problem import GPROJ, ZEROSUM, Case
 
 VERSION = "4.0.0b36"
 """Of flash-attn-4."""
 HEAD_DIMS = (64, 128)
+METHODS = (GPROJ, ZEROSUM)
 BYTES = 16
 """What the copy engine reads at once."""
 
@@ -20,8 +21,8 @@ def supported(case: Case) -> str | None:
         return "needs a GPU of compute capability 9.0"
     if (reason := _wrong_version()) is not None:
         return reason
-    if case.method != ZEROSUM:
-        return f'computes method "{ZEROSUM}" only'
+    if case.method not in METHODS:
+        return f'computes methods "{GPROJ}" and "{ZEROSUM}", not "{case.method}"'
     if case.head_dim not in HEAD_DIMS:
         return f"head_dim must be one of {HEAD_DIMS}, got {case.head_dim}"
     if case.varlen:
@@ -33,6 +34,11 @@ def supported(case: Case) -> str | None:
     if 0 in (case.batch, case.heads, case.seq_q, case.seq_k):
         return "takes no empty tensors"
     return _wrong_strides(case)
+
+
+def keeps_rows(method: str) -> bool:
+    """Whether more is kept than o and the log-sum-exp."""
+    return method in METHODS
 
 
 @cache

@@ -11,6 +11,7 @@ from gproj.problem import GPROJ_DK, PROJECTING, ZEROSUM, Gradients, Problem, Sav
 from gproj.triton.backward_dkdv import backward_dkdv_kernel
 from gproj.triton.backward_dq import backward_dq_kernel
 from gproj.triton.forward import forward_kernel
+from gproj.triton.support import keeps_rows
 from gproj.triton.tilings import DKDV, DQ, FORWARD, Tiling, block_of, tiling
 
 LOG2E = math.log2(math.e)
@@ -18,7 +19,7 @@ LOG2E = math.log2(math.e)
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
     """O and what the backward needs. Tensors are (batch, heads, seq, head_dim), or packed (total, heads, head_dim)."""
-    zerosum = problem.method == ZEROSUM
+    zerosum = keeps_rows(problem.method)
     batch, heads, kv_heads, rows = _sizes(q, k, problem)
     o = _result(q, problem)
     lse = q.new_empty(rows, dtype=torch.float32)
@@ -79,7 +80,7 @@ def backward_dq(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, pro
         k,
         v,
         saved.o,
-        saved.residual,
+        saved.beside_o,
         grad,
         saved.lse,
         saved.strongest,
@@ -91,7 +92,7 @@ def backward_dq(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, pro
         _strides(k),
         _strides(v),
         _strides(saved.o),
-        _strides(saved.residual) if problem.method == ZEROSUM else (0, 0, 0, 0),
+        _strides(saved.beside_o) if problem.method == ZEROSUM else (0, 0, 0, 0),
         _strides(grad),
         _strides(dq),
         _statistics_strides(saved.lse),

@@ -2,7 +2,7 @@
 
 import torch
 
-from gproj.problem import Case
+from gproj.problem import ZEROSUM, Case
 from gproj.triton.arithmetic import INTERPRETED
 
 MAX_HEAD_DIM = 256
@@ -18,3 +18,8 @@ def supported(case: Case) -> str | None:
     if case.device.type == "cuda" and torch.cuda.get_device_capability(case.device) < (8, 0):
         return f"needs compute capability 8.0 or higher, {torch.cuda.get_device_name(case.device)} has less"
     return None
+
+
+def keeps_rows(method: str) -> bool:
+    """Whether more is kept than o and the log-sum-exp."""
+    return method == ZEROSUM
