@@ -16,6 +16,7 @@ from gprojci_service import __version__
 from gprojci_service.access.endpoints import router as tokens
 from gprojci_service.context import Context
 from gprojci_service.errors import ServiceError
+from gprojci_service.gate.endpoints import override_router as overrides
 from gprojci_service.gate.endpoints import router as verdicts
 from gprojci_service.inputs.endpoints import router as inputs
 from gprojci_service.inputs.endpoints import worker_router as worker_inputs
@@ -56,7 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
         '`{"error": "JobNotFound", "detail": "…"}` with the fitting status.',
     )
     app.state.context, app.state.settings, app.state.database = context, settings, context.database
-    public = (projects, jobs, results, reports, verdicts, regressions, inputs, workers, tokens)
+    public = (projects, jobs, results, reports, verdicts, overrides, regressions, inputs, workers, tokens)
     for router in (*public, worker_api, worker_reports, worker_inputs):
         app.include_router(router, prefix="/api/v1")
     app.include_router(webhooks)

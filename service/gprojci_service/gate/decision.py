@@ -26,6 +26,8 @@ from gprojci_suite.contract.report import AccuracySummary, Backend, Report
 from gprojci_suite.contract.timing import Comparison
 from gprojci_suite.contract.vocabulary import TENSORS
 
+SUMMARY_LIMIT = 140
+"""Characters of a summary: what GitHub takes as the description of a status."""
 MACHINERY = ("lost_worker", "checkout_error")
 """Failure kinds that say nothing about the kernel."""
 NAMES = {"o": "O", "dq": "dQ", "dk": "dK", "dv": "dV"}
@@ -39,7 +41,12 @@ def decide(policy: GateSettings, report: Report, gated: Iterable[str]) -> Decisi
         report: what the head's attempt measured.
         gated: names of the backends that must satisfy it.
     """
-    findings = [finding for backend in gated for finding in _of_backend(policy, report, backend)]
+    return whole([finding for backend in gated for finding in _of_backend(policy, report, backend)])
+
+
+def whole(unsorted: Iterable[Finding]) -> Decision:
+    """The decision that findings add up to."""
+    findings = list(unsorted)
     findings.sort(key=lambda finding: (not finding.required, SEVERITY.index(finding.verdict), -finding.excess))
     deciding = {finding.verdict for finding in findings if finding.required}
     verdict: VerdictWord = next((word for word in SEVERITY if word in deciding), "neutral")
@@ -54,7 +61,7 @@ def without_report(kind: str, detail: str) -> Decision:
 
 def of_one(verdict: VerdictWord, message: str) -> Decision:
     """A decision that one fact makes, whatever the limits."""
-    return Decision(verdict, message[:140], (Finding("status", "", verdict, message),))
+    return Decision(verdict, message[:SUMMARY_LIMIT], (Finding("status", "", verdict, message),))
 
 
 def _summary(verdict: VerdictWord, findings: list[Finding]) -> str:
@@ -64,7 +71,7 @@ def _summary(verdict: VerdictWord, findings: list[Finding]) -> str:
     if not deciding:
         return "nothing is gated: the base's manifest sets no limits"
     more = f" (+{len(deciding) - 1} more)" if len(deciding) > 1 else ""
-    return deciding[0].message[: 140 - len(more)] + more
+    return deciding[0].message[: SUMMARY_LIMIT - len(more)] + more
 
 
 def _of_backend(policy: GateSettings, report: Report, backend: str) -> Iterator[Finding]:

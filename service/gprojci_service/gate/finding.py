@@ -36,6 +36,8 @@ class Finding:
     """Interval of the value, where it has one."""
     required: bool = True
     """Whether it takes part in the verdict."""
+    accepted: str | None = None
+    """By whom it was accepted, and why; it then takes no part."""
 
     @property
     def excess(self) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.gate import decision, repository
+from gprojci_service.gate import accepted, decision, repository
 from gprojci_service.gate.finding import Decision, Finding
 from gprojci_service.github import service as github
 from gprojci_service.inputs import service as inputs
@@ -39,7 +39,7 @@ def decide_job(session: Session, settings: Settings, job_id: int) -> None:
         report = result_service.read(row)
         series = result_service.store_samples(session, job, row, report)
         inputs.record(session, row.body["inputs"])
-        made, policy = _judge(row, report)
+        made, policy = _judge(session, job, row, report)
     verdict = Verdict(
         job_id=job.id,
         project_id=job.project_id,
@@ -58,8 +58,28 @@ def decide_job(session: Session, settings: Settings, job_id: int) -> None:
     github.conclude(session, settings, project, job, verdict, markdown(made, policy))
 
 
-def _judge(row: Report, report: SuiteReport) -> tuple[Decision, dict[str, Any]]:
-    """Judges by the base's manifest; where the base has none yet, by the head's, and says so."""
+def decide_anew(session: Session, settings: Settings, job_id: int, occasion: str) -> None:
+    """Decides a finished job once more from its stored report, and tells GitHub.
+
+    Args:
+        occasion: what GitHub's reports are filed under; another one each time.
+    """
+    job, verdict = job_repository.locked(session, job_id), repository.of_job(session, job_id)
+    row = results.accepted_of_job(session, job_id)
+    if job is None or verdict is None or row is None:
+        return
+    made, policy = _judge(session, job, row, result_service.read(row))
+    verdict.verdict, verdict.summary, verdict.policy = made.verdict, made.summary, policy
+    verdict.evidence, verdict.decided_at = [finding.to_json() for finding in made.findings], now()
+    project = session.get_one(Project, job.project_id)
+    github.conclude(session, settings, project, job, verdict, markdown(made, policy), phase=occasion)
+
+
+def _judge(session: Session, job: Job, row: Report, report: SuiteReport) -> tuple[Decision, dict[str, Any]]:
+    """Judges by the base's manifest; where the base has none yet, by the head's, and says so.
+
+    What somebody accepted for this commit does not decide.
+    """
     source = "base" if row.manifest_base is not None else "head"
     text = row.manifest_base if row.manifest_base is not None else row.manifest_head
     try:
@@ -69,7 +89,8 @@ def _judge(row: Report, report: SuiteReport) -> tuple[Decision, dict[str, Any]]:
     gated = manifest.gate.backends or tuple(manifest.backends)
     policy = {"read_from": source, "backends": list(gated), **asdict(manifest.gate)["limits"]}
     policy["informative"] = list(manifest.gate.informative)
-    return decision.decide(manifest.gate, report, gated), policy
+    made = decision.decide(manifest.gate, report, gated)
+    return accepted.apply(made, repository.overrides_of(session, job.project_id, job.head_sha)), policy
 
 
 def _note_regressions(
@@ -110,6 +131,8 @@ def markdown(made: Decision, policy: dict[str, Any]) -> str:
     lines += ["| | finding | limit |", "|---|---|---|"]
     for finding in made.findings:
         note = "" if finding.required else " (informative)"
+        if finding.accepted is not None:
+            note = f" — **{_cell(finding.accepted)}**"
         lines.append(f"| {_MARKS[finding.verdict]} | {_cell(finding.message)}{note} | `{finding.limit_key}` |")
     return "\n".join(lines)
 

@@ -1,20 +1,20 @@
 """The outbox: which report is sent next, and when one is tried again.
 
-A report holds the whole state of its status or check run, so of a job's waiting reports of one kind only the newest is
-sent, and never two of them at once: what GitHub shows never goes back in time.
+A report holds the whole state of its status, check run or comment, so of the waiting reports about the same only the
+newest is sent, and never two of them at once: what GitHub shows never goes back in time.
 """
 
 from __future__ import annotations
 
 import random
 from datetime import datetime, timedelta
-from typing import Literal, cast
+from typing import cast
 
 from sqlalchemy.orm import Session
 
 from gprojci_service.database import send_after_commit
 from gprojci_service.github import repository
-from gprojci_service.github.outgoing import Answer, Outgoing
+from gprojci_service.github.outgoing import Answer, Kind, Outgoing
 from gprojci_service.models import GithubReport, now
 from gprojci_service.queue import REPORT_TO_GITHUB
 
@@ -37,7 +37,7 @@ def take(session: Session, report_id: int) -> Outgoing | None:
     found = repository.by_id(session, report_id)
     if found is None:
         return None
-    reports = repository.locked_of_job(session, found.job_id, found.kind)
+    reports = repository.locked_of_subject(session, found)
     report = next(one for one in reports if one.id == report_id)
     moment = now()
     if report.state != "pending" or _waits(report, moment):
@@ -53,11 +53,12 @@ def take(session: Session, report_id: int) -> Outgoing | None:
     report.next_attempt_at = moment + SENDING
     report.attempts += 1
     return Outgoing(
-        kind=cast("Literal['commit_status', 'check_run']", report.kind),
-        repository=repository.repository_name(session, report.job_id),
+        kind=cast("Kind", report.kind),
+        repository=repository.repository_name(session, report),
         path=report.path,
         payload=report.payload,
         check_run_id=next((one.check_run_id for one in reversed(reports) if one.check_run_id is not None), None),
+        comment_id=next((one.comment_id for one in reversed(reports) if one.comment_id is not None), None),
         may_exist=report.attempts > 1 or any(one.attempts for one in others),
     )
 
@@ -67,12 +68,13 @@ def record_answer(session: Session, report_id: int, answer: Answer) -> None:
     found = repository.by_id(session, report_id)
     if found is None:
         return
-    reports = repository.locked_of_job(session, found.job_id, found.kind)
+    reports = repository.locked_of_subject(session, found)
     report = next(one for one in reports if one.id == report_id)
     if report.state != "pending":
         return
     moment = now()
-    report.detail, report.check_run_id, report.next_attempt_at = answer.detail, answer.check_run_id, None
+    report.detail, report.next_attempt_at = answer.detail, None
+    report.check_run_id, report.comment_id = answer.check_run_id, answer.comment_id
     if answer.outcome == "again" and moment - report.created_at < GIVE_UP_AFTER:
         report.next_attempt_at = next_attempt(moment, report.attempts, answer.not_before)
     elif answer.outcome == "sent":

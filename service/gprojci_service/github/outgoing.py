@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+Kind = Literal["commit_status", "check_run", "comment", "reaction"]
+
 
 @dataclass(frozen=True)
 class Outgoing:
     """A report that is due. `payload` is the whole state to be shown, so each one can stand for those before it."""
 
-    kind: Literal["commit_status", "check_run"]
+    kind: Kind
     repository: str
     """Full name, `owner/name`."""
     path: str
@@ -19,8 +21,10 @@ class Outgoing:
     payload: dict[str, Any]
     check_run_id: int | None = None
     """The job's check run, where GitHub has said its number."""
+    comment_id: int | None = None
+    """Our comment on the pull request, where GitHub has said its number."""
     may_exist: bool = False
-    """Whether an earlier try to create the check run may have reached GitHub although no answer came."""
+    """Whether an earlier try to create the check run or the comment may have reached GitHub although no answer came."""
 
 
 @dataclass(frozen=True)
@@ -32,3 +36,4 @@ class Answer:
     not_before: datetime | None = None
     """With `again`: when GitHub allows the next request."""
     check_run_id: int | None = None
+    comment_id: int | None = None

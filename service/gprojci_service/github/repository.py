@@ -8,22 +8,27 @@ from datetime import datetime
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import GithubReport, Job, Project
+from gprojci_service.models import GithubReport, Job, Project, PullRequest
 
 
 def by_id(session: Session, report_id: int) -> GithubReport | None:
     return session.get(GithubReport, report_id)
 
 
-def locked_of_job(session: Session, job_id: int, kind: str) -> Sequence[GithubReport]:
-    """A job's reports of one kind, oldest first, locked."""
-    return session.scalars(
-        select(GithubReport)
-        .where(GithubReport.job_id == job_id, GithubReport.kind == kind)
-        .order_by(GithubReport.id)
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    ).all()
+def locked_of_subject(session: Session, report: GithubReport) -> Sequence[GithubReport]:
+    """The reports that say the same kind of thing about the same as this one, oldest first, locked.
+
+    That is a job's reports of one kind, a pull request's of our comment, and those of the reaction to one comment.
+    """
+    query = select(GithubReport).where(GithubReport.kind == report.kind)
+    if report.job_id is not None:
+        query = query.where(GithubReport.job_id == report.job_id)
+    else:
+        query = query.where(GithubReport.pull_request_id == report.pull_request_id)
+    if report.kind == "reaction":
+        query = query.where(GithubReport.path == report.path)
+    query = query.order_by(GithubReport.id).with_for_update()
+    return session.scalars(query.execution_options(populate_existing=True)).all()
 
 
 def newest_check_run(session: Session, job_id: int) -> GithubReport | None:
@@ -36,9 +41,15 @@ def newest_check_run(session: Session, job_id: int) -> GithubReport | None:
     )
 
 
-def repository_name(session: Session, job_id: int) -> str:
-    """Full name of the repository that a job is about."""
-    return session.scalars(select(Project.name).join(Job, Job.project_id == Project.id).where(Job.id == job_id)).one()
+def repository_name(session: Session, report: GithubReport) -> str:
+    """Full name of the repository that a report is about."""
+    query = select(Project.name)
+    if report.job_id is not None:
+        query = query.join(Job, Job.project_id == Project.id).where(Job.id == report.job_id)
+    else:
+        query = query.join(PullRequest, PullRequest.project_id == Project.id)
+        query = query.where(PullRequest.id == report.pull_request_id)
+    return session.scalars(query).one()
 
 
 def due(session: Session, created_before: datetime, moment: datetime) -> Sequence[int]:

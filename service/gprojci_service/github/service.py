@@ -62,11 +62,19 @@ def cancelled(session: Session, job: Job, reason: str) -> None:
     _update_check_run(session, job, "cancelled", _completed("cancelled", "cancelled", reason, job.finished_at or now()))
 
 
-def conclude(session: Session, settings: Settings, project: Project, job: Job, verdict: Verdict, table: str) -> None:
+def conclude(
+    session: Session,
+    settings: Settings,
+    project: Project,
+    job: Job,
+    verdict: Verdict,
+    table: str,
+    phase: str = "decided",
+) -> None:
     """Tells the verdict, as a status and as a check run with its table."""
-    _post_status(session, settings, project, job, "decided", STATUS_OF[verdict.verdict], verdict.summary)
+    _post_status(session, settings, project, job, phase, STATUS_OF[verdict.verdict], verdict.summary)
     state = _completed(CONCLUSION_OF[verdict.verdict], verdict.summary, table, verdict.decided_at)
-    _post_check_run(session, settings, project, job, "decided", state)
+    _post_check_run(session, settings, project, job, phase, state)
 
 
 def _open(status: str, title: str) -> dict[str, Any]:

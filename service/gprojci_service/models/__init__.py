@@ -10,8 +10,10 @@ from gprojci_service.models.input_file import InputFile
 from gprojci_service.models.input_set import InputSet
 from gprojci_service.models.job import Job
 from gprojci_service.models.log_chunk import LogChunk
+from gprojci_service.models.override import Override
 from gprojci_service.models.project import Project
 from gprojci_service.models.pull_request import PullRequest
+from gprojci_service.models.pull_request_comment import PullRequestComment
 from gprojci_service.models.regression import Regression
 from gprojci_service.models.report import Report
 from gprojci_service.models.sample import Sample
@@ -32,8 +34,10 @@ __all__ = [
     "InputSet",
     "Job",
     "LogChunk",
+    "Override",
     "Project",
     "PullRequest",
+    "PullRequestComment",
     "Regression",
     "Report",
     "Sample",

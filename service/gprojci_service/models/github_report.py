@@ -20,13 +20,17 @@ class GithubReport(Keyed, Base):
     __table_args__ = (
         UniqueConstraint("job_id", "kind", "phase"),
         CheckConstraint(f"state IN {REPORT_STATES}", name="state"),
+        CheckConstraint("(job_id IS NULL) <> (pull_request_id IS NULL)", name="subject"),
     )
 
-    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), index=True)
+    job_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"), index=True)
+    """What a status or a check run is about."""
+    pull_request_id: Mapped[int | None] = mapped_column(ForeignKey("pull_request.id"), index=True)
+    """What a comment or a reaction is about."""
     kind: Mapped[str]
-    """commit_status or check_run."""
+    """commit_status, check_run, comment or reaction."""
     phase: Mapped[str]
-    """created, approved, started, decided or cancelled."""
+    """created, approved, started, decided, accepted-N (after override N) or cancelled; of comments: refreshed."""
     method: Mapped[str]
     path: Mapped[str]
     """Where such a thing is created, below the API's base URL: `/repos/…`."""
@@ -38,6 +42,8 @@ class GithubReport(Keyed, Base):
     """Not to be sent before; None is at once. While it is being sent: when the sender is given up for lost."""
     check_run_id: Mapped[int | None] = mapped_column(BigInteger)
     """GitHub's number of the check run that this report created or changed."""
+    comment_id: Mapped[int | None] = mapped_column(BigInteger)
+    """GitHub's number of the comment that this report created or changed."""
     detail: Mapped[str | None]
     """What GitHub answered, or why it was not sent."""
     created_at: Mapped[datetime] = mapped_column(default=now)

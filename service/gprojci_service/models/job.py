@@ -26,7 +26,7 @@ class Job(Keyed, Base):
 
     project_id: Mapped[int] = mapped_column(ForeignKey("project.id"))
     kind: Mapped[str]
-    """push, pull_request, merge_group or manual."""
+    """push, pull_request, merge_group, manual or baseline, which compares with another base and decides no merge."""
     dedup_key: Mapped[str] = mapped_column(unique=True)
     """What makes a second webhook about the same thing the same job. A job that an event cancelled gives its key up
     (`FREED_KEY` and its number follow), so that the same commits can come back; one cancelled by hand keeps it."""
@@ -45,7 +45,9 @@ class Job(Keyed, Base):
     detail: Mapped[str | None]
     """Why it was cancelled or failed, in words."""
     approved_at: Mapped[datetime | None]
-    """When a maintainer let this commit of a fork be built; of others it is not asked."""
+    """When a maintainer let this commit be built; of trusted pull requests it is not asked."""
+    approved_by: Mapped[str | None]
+    """GitHub login, or name of the token."""
     superseded_by_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
     retry_of_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)

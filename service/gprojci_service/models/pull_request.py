@@ -9,6 +9,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from gprojci_service.models.base import Base, Keyed, now
 
+FIRST_TIME = ("FIRST_TIMER", "FIRST_TIME_CONTRIBUTOR", "NONE")
+
 
 class PullRequest(Keyed, Base):
     """A pull request of a project."""
@@ -20,6 +22,8 @@ class PullRequest(Keyed, Base):
     number: Mapped[int]
     title: Mapped[str]
     author_login: Mapped[str | None]
+    author_association: Mapped[str | None]
+    """GitHub's word for what the author is to the repository: MEMBER, CONTRIBUTOR, FIRST_TIME_CONTRIBUTOR, NONE, …"""
     state: Mapped[str] = mapped_column(default="open")
     """open, closed or merged."""
     draft: Mapped[bool] = mapped_column(default=False)
@@ -31,3 +35,12 @@ class PullRequest(Keyed, Base):
     html_url: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(default=now)
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
+
+    @property
+    def untrusted(self) -> str:
+        """Why its code is built only once somebody has approved the commit; empty where it needs no approval."""
+        if self.from_fork:
+            return "the code comes from a fork"
+        if self.author_association in FIRST_TIME:
+            return f"{self.author_login or 'its author'} has contributed nothing here yet"
+        return ""

@@ -72,6 +72,7 @@ def view(row: Mapping[str, Any]) -> FindingView:
         text=", ".join(reading) or (row["message"] if row["value"] is None else ""),
         sentence=row["message"],
         informative=not row["required"],
+        accepted=row.get("accepted") or "",  # evidence of before there were overrides has no such key
     )
 
 

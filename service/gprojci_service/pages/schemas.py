@@ -49,6 +49,8 @@ class FindingView:
     text: str
     sentence: str
     informative: bool
+    accepted: str = ""
+    """By whom it was accepted, and why."""
 
 
 @dataclass(frozen=True)
