@@ -17,7 +17,7 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import jsonschema
 import jwt
@@ -70,6 +70,12 @@ class GitHubServer(ThreadingHTTPServer):
         self.tokens: dict[str, dict[str, Any]] = {}
         self.check_runs: dict[int, dict[str, Any]] = {}
         self.statuses: list[dict[str, Any]] = []
+        self.pulls: dict[int, dict[str, Any]] = {}
+        self.comments: dict[int, dict[str, Any]] = {}
+        self.reactions: list[tuple[int, str]] = []
+        self.permissions: dict[str, str] = {}
+        self.commits: dict[str, str] = {}
+        """Full SHAs, and `behind`, `ahead`, … as they are to every branch."""
         self.faults: list[Fault] = []
         self.requests: list[Seen] = []
         self.violations: list[str] = []
@@ -155,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         """The operation that a request is, its parameters and body checked against GitHub's description."""
         try:
             for template, methods in OPERATIONS.items():
-                found = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template), path)
+                found = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template), unquote(path))
                 if found and self.command.lower() in methods:
                     operation = methods[self.command.lower()]
                     self._check_parameters(operation, {**found.groupdict(), **query})
@@ -258,6 +264,58 @@ class Handler(BaseHTTPRequestHandler):
             if run["head_sha"] == values["ref"] and run["name"] == query["check_name"]
         ]
         return 200, {"total_count": len(found), "check_runs": found}
+
+    def pulls_get(self, values: dict[str, str], _query: Any, _body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "pull_requests", "read")
+        if int(values["pull_number"]) not in self.server.pulls:
+            raise Refusal(404, "Not Found")
+        return 200, self.server.pulls[int(values["pull_number"])]
+
+    def repos_get_collaborator_permission_level(
+        self, values: dict[str, str], _query: Any, _body: Any
+    ) -> tuple[int, Any]:
+        self._as_installation(values, "contents", "read")  # of any permission: metadata is always there
+        name = values["username"]
+        if name not in self.server.permissions:
+            raise Refusal(404, f"{name} is not a user")
+        role = self.server.permissions[name]
+        level = {"maintain": "write", "triage": "read"}.get(role, role)
+        return 200, {"permission": level, "role_name": role, "user": {"login": name}}
+
+    def repos_get_commit(self, values: dict[str, str], _query: Any, _body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "contents", "read")
+        found = [sha for sha in self.server.commits if sha.startswith(values["ref"])]
+        if len(found) != 1:
+            raise Refusal(422, f"No commit found for SHA: {values['ref']}")
+        return 200, {"sha": found[0]}
+
+    def repos_compare_commits_with_basehead(self, values: dict[str, str], _query: Any, _body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "contents", "read")
+        return 200, {"status": self.server.commits[values["basehead"].partition("...")[2]]}
+
+    def issues_list_comments(self, values: dict[str, str], query: dict[str, str], _body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "pull_requests", "read")
+        size, page = int(query["per_page"]), int(query["page"])
+        return 200, list(self.server.comments.values())[size * (page - 1) : size * page]
+
+    def issues_create_comment(self, values: dict[str, str], _query: Any, body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "pull_requests")
+        number = 5000 + len(self.server.comments)
+        made = {"id": number, "issue": int(values["issue_number"]), "performed_via_github_app": {"id": int(APP_ID)}}
+        self.server.comments[number] = {**made, **body}
+        return 201, self.server.comments[number]
+
+    def issues_update_comment(self, values: dict[str, str], _query: Any, body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "pull_requests")
+        if int(values["comment_id"]) not in self.server.comments:
+            raise Refusal(404, "Not Found")
+        self.server.comments[int(values["comment_id"])].update(body)
+        return 200, self.server.comments[int(values["comment_id"])]
+
+    def reactions_create_for_issue_comment(self, values: dict[str, str], _query: Any, body: Any) -> tuple[int, Any]:
+        self._as_installation(values, "pull_requests")
+        self.server.reactions.append((int(values["comment_id"]), body["content"]))
+        return 201, {"id": len(self.server.reactions), **body}
 
     def _note(self, number: int) -> dict[str, Any]:
         run = self.server.check_runs[number]

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from gprojci_service.gate import accepted, decision, repository
 from gprojci_service.gate.finding import Decision, Finding
 from gprojci_service.github import service as github
+from gprojci_service.github.markdown import cell
 from gprojci_service.inputs import service as inputs
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.models import Job, Project, Report, Series, Verdict, now
@@ -132,16 +133,9 @@ def markdown(made: Decision, policy: dict[str, Any]) -> str:
     for finding in made.findings:
         note = "" if finding.required else " (informative)"
         if finding.accepted is not None:
-            note = f" — **{_cell(finding.accepted)}**"
-        lines.append(f"| {_MARKS[finding.verdict]} | {_cell(finding.message)}{note} | `{finding.limit_key}` |")
+            note = f" — **{cell(finding.accepted)}**"
+        lines.append(f"| {_MARKS[finding.verdict]} | {cell(finding.message)}{note} | `{finding.limit_key}` |")
     return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    """Text of a kernel's failure must not become markup in a comment."""
-    return (
-        text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;").replace("@", "@\u200b")
-    )
 
 
 def search(session: Session, *, project: str | None, head_sha: str | None, limit: int) -> list[Verdict]:

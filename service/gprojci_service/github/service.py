@@ -11,41 +11,59 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from gprojci_service.github import outbox, repository
+from gprojci_service.github.markdown import cell
 from gprojci_service.models import GithubReport, Job, Project, Verdict, now
 from gprojci_service.settings import Settings
 
 # A neutral verdict does not block a merge: the gate could not tell, and says so in the description.
 STATUS_OF = {"pass": "success", "fail": "failure", "neutral": "success", "error": "error"}
 CONCLUSION_OF = {"pass": "success", "fail": "failure", "neutral": "neutral", "error": "action_required"}
-WAITS = "waits for a maintainer to approve this commit"
+WAITS = "waits for an approval of this commit"
 QUEUED = "queued: accuracy and throughput will be measured"
 SUMMARY_LIMIT = 65535
 
 
 def status_context(job: Job) -> str:
     """Name of the commit status; one for each hardware class, so that a branch rule can require it."""
-    return f"gprojci/{job.hardware}"
+    return f"gprojci/{job.hardware}{_baseline(job)}"
+
+
+def _baseline(job: Job) -> str:
+    """A comparison with another base is called by it, so that it decides no merge."""
+    return f" against {(job.base_sha or '')[:10]}" if job.kind == "baseline" else ""
 
 
 def announce(session: Session, settings: Settings, project: Project, job: Job) -> None:
     """Tells of a new job: a pending status and a queued check run, so that a job that never ran is not green.
 
-    A fork's commit has a check run that asks for action, until somebody approves it.
+    An untrusted commit has a check run that asks for action, until somebody approves it.
     """
     waits = job.state == "awaiting_approval"
-    _post_status(session, settings, project, job, "created", "pending", WAITS if waits else QUEUED)
+    why = f"{WAITS}: {job.detail}"
+    _post_status(session, settings, project, job, "created", "pending", why if waits else QUEUED)
     if waits:
-        how = (
-            f"The code comes from a fork. To have it built and measured: `gprojci job approve {job.id} {job.head_sha}`"
-        )
-        state = _completed("action_required", WAITS, how, job.created_at)
+        state = _completed("action_required", why, _how_to_approve(settings, job), job.created_at)
     else:
         state = _open("queued", QUEUED)
     _post_check_run(session, settings, project, job, "created", state)
 
 
+def _how_to_approve(settings: Settings, job: Job) -> str:
+    lines = [
+        f"Nothing of commit {job.head_sha} is built before somebody with write access has approved it, since "
+        f"{cell(job.detail or '')}. Look at its changes, then approve it in one of these ways:",
+        "",
+        f"* here, with a comment: `/gprojci approve {job.head_sha[:10]}`",
+        f"* on [the job's page]({_job_url(settings, job)}), signed in: *Approve this commit*",
+        f"* on the command line: `gprojci job approve {job.id} {job.head_sha}`",
+        "",
+        "The approval is of this commit alone; a new push needs a new one.",
+    ]
+    return "\n".join(lines)
+
+
 def approved(session: Session, job: Job) -> None:
-    """Tells that a fork's commit was approved: its check run waits for a worker as any other."""
+    """Tells that an untrusted commit was approved: its check run waits for a worker as any other."""
     _update_check_run(session, job, "approved", _open("queued", QUEUED))
 
 
@@ -111,7 +129,7 @@ def _post_check_run(
     session: Session, settings: Settings, project: Project, job: Job, phase: str, state: dict[str, Any]
 ) -> None:
     payload = {
-        "name": f"GProj CI ({job.hardware})",
+        "name": f"GProj CI ({job.hardware}){_baseline(job)}",
         "head_sha": job.head_sha,
         "details_url": _job_url(settings, job),
         "external_id": str(job.id),

@@ -13,7 +13,7 @@ from gprojci_service.gate import repository as verdicts
 from gprojci_service.identifier import RowId
 from gprojci_service.jobs import repository, service
 from gprojci_service.jobs.schemas import AttemptOut, JobApprove, JobCancel, JobCreate, JobDetail, JobOut, VerdictOut
-from gprojci_service.models import Job, Project
+from gprojci_service.models import Job, Project, Token
 from gprojci_service.projects import service as projects
 from gprojci_service.results import repository as results
 
@@ -81,10 +81,15 @@ def cancel_job(session: SessionDep, job_id: RowId, body: JobCancel) -> Job:
     return service.cancel(session, job_id, body.reason)
 
 
-@router.post("/{job_id}/approve", response_model=JobOut, dependencies=WRITE)
-def approve_job(session: SessionDep, job_id: RowId, body: JobApprove) -> Job:
-    """Lets the commit of a fork be built."""
-    return service.approve(session, job_id, body.head_sha)
+@router.post("/{job_id}/approve", response_model=JobOut)
+def approve_job(
+    session: SessionDep,
+    token: Annotated[Token, Depends(require_write, scope="function")],
+    job_id: RowId,
+    body: JobApprove,
+) -> Job:
+    """Lets the commit of a fork or of a first-time author be built, on every hardware class that waits for it."""
+    return service.approve(session, job_id, body.head_sha, token.name)
 
 
 @router.post("/{job_id}/rerun", response_model=JobOut, status_code=201, dependencies=WRITE)

@@ -45,6 +45,33 @@ def open_of_merge_group(session: Session, project_id: int, head_sha: str) -> Seq
     ).all()
 
 
+def approval(session: Session, pull_request_id: int, head_sha: str) -> Job | None:
+    """A job whose approval is of this very commit of a pull request."""
+    return session.scalar(
+        select(Job)
+        .where(Job.pull_request_id == pull_request_id, Job.head_sha == head_sha, Job.approved_at.is_not(None))
+        .order_by(Job.id)
+        .limit(1)
+    )
+
+
+def waiting(session: Session, pull_request_id: int, head_sha: str) -> Sequence[Job]:
+    """The jobs about a commit of a pull request that wait for its approval, locked."""
+    return session.scalars(
+        select(Job)
+        .where(Job.pull_request_id == pull_request_id, Job.head_sha == head_sha, Job.state == "awaiting_approval")
+        .order_by(Job.id)
+        .with_for_update()
+    ).all()
+
+
+def of_pull_request_head(session: Session, pull_request_id: int, head_sha: str) -> Sequence[Job]:
+    """All jobs about a commit of a pull request, newest first."""
+    return session.scalars(
+        select(Job).where(Job.pull_request_id == pull_request_id, Job.head_sha == head_sha).order_by(Job.id.desc())
+    ).all()
+
+
 def of_head(session: Session, project_id: int, head_sha: str) -> Sequence[Job]:
     """All jobs about a commit, newest first."""
     return session.scalars(
@@ -55,6 +82,7 @@ def of_head(session: Session, project_id: int, head_sha: str) -> Sequence[Job]:
 def pull_request_has_job(session: Session, pull_request_id: int, head_sha: str) -> bool:
     """Whether a head of a pull request has a job that no event has cancelled."""
     of_it = select(Job.id).where(Job.pull_request_id == pull_request_id, Job.head_sha == head_sha)
+    of_it = of_it.where(Job.kind != "baseline")
     return session.scalar(of_it.where(~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
 
 

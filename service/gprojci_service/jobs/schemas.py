@@ -45,6 +45,8 @@ class JobOut(BaseModel):
     state: str
     failure_kind: str | None
     detail: str | None
+    approved_at: datetime | None
+    approved_by: str | None
     superseded_by_id: int | None
     retry_of_id: int | None
     created_at: datetime

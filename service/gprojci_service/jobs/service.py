@@ -60,13 +60,15 @@ def create(
     """Makes a job for each hardware class of the project and returns their numbers; one that exists is not made twice.
 
     A pull request's open jobs about another head or base are cancelled as superseded, also where the present commits
-    have their jobs already (a force push back to an earlier commit). A fork's code waits for an approval of its commit.
+    have their jobs already (a force push back to an earlier commit). The code of forks and of first-time authors waits
+    for an approval of its commit. Jobs of kind `baseline` are made beside the others and supersede none.
 
     Raises:
         ProjectArchived: the repository is archived or deleted.
     """
     _must_be_active(project)
     projects.record_commit(session, project.id, head_sha)
+    approved = repository.approval(session, pull_request.id, head_sha) if pull_request else None
     created: list[int] = []
     for hardware in project.hardware or settings.default_hardware:
         job = Job(
@@ -78,8 +80,10 @@ def create(
             hardware=hardware,
             pull_request_id=pull_request.id if pull_request else None,
             dedup_key=_dedup_key(project, kind, head_sha, base_sha, hardware, pull_request),
-            state=_first_state(pull_request, None),
+            approved_at=approved.approved_at if approved else None,
+            approved_by=approved.approved_by if approved else None,
         )
+        _set_first_state(job, pull_request)
         if repository.by_dedup_key(session, job.dedup_key) is not None:
             continue
         try:
@@ -91,7 +95,7 @@ def create(
         github.announce(session, settings, project, job)
         if job.state == "queued":
             send_after_commit(session, MEASURE, job.id, queue=measure_queue(hardware))
-    if pull_request:
+    if pull_request and kind != "baseline":
         _supersede(session, pull_request, base_sha, created)
     return created
 
@@ -110,6 +114,7 @@ def _dedup_key(
     pull_request: PullRequest | None,
 ) -> str:
     subject = f"#{pull_request.number}" if pull_request else kind
+    subject = f"baseline{subject}" if kind == "baseline" else subject
     return f"{project.id}/{subject}/{head_sha}/{base_sha or 'parent'}/{hardware}"
 
 
@@ -117,7 +122,7 @@ def _supersede(session: Session, pull_request: PullRequest, base_sha: str | None
     for job in repository.open_of_pull_request(session, pull_request.id):
         if job.head_sha != pull_request.head_sha:
             _cancelled_by_event(session, job, f"superseded by commit {pull_request.head_sha[:10]}")
-        elif job.base_sha != base_sha:
+        elif job.base_sha != base_sha and job.kind != "baseline":
             _cancelled_by_event(session, job, f"superseded by base {pull_request.base_ref}")
         else:
             continue
@@ -172,26 +177,58 @@ def _end_cancelled(session: Session, job: Job, reason: str) -> None:
     github.cancelled(session, job, reason)
 
 
-def approve(session: Session, job_id: int, head_sha: str) -> Job:
-    """Lets a fork's commit be built; the SHA is named again so that nobody approves what was pushed meanwhile.
+def approve(session: Session, job_id: int, head_sha: str, by: str) -> Job:
+    """Lets an untrusted commit be built, on every hardware class that waits for it.
+
+    The SHA is named again so that nobody approves what was pushed meanwhile.
+
+    Args:
+        by: GitHub login, or name of the token.
 
     Raises:
         JobNotFound: there is none.
-        JobNotWaiting: it does not wait for an approval, or is about another commit.
+        JobNotWaiting: it does not wait for an approval, or is about another commit than was named or is there now.
     """
     job = _locked(session, job_id)
     if job.state != "awaiting_approval" or job.head_sha != head_sha:
         raise JobNotWaiting(
             f"job {job_id} is {job.state} and about commit {job.head_sha}; only a waiting commit can be approved"
         )
-    job.state, job.approved_at = "queued", now()
-    github.approved(session, job)
-    send_after_commit(session, MEASURE, job.id, queue=measure_queue(job.hardware))
+    moved = _moved(session, job)
+    if moved:
+        raise JobNotWaiting(f"{moved}; a new push needs an approval of its own")
+    same = repository.waiting(session, job.pull_request_id, head_sha) if job.pull_request_id else [job]
+    for one in same:
+        one.state, one.detail, one.approved_at, one.approved_by = "queued", None, now(), by
+        github.approved(session, one)
+        send_after_commit(session, MEASURE, one.id, queue=measure_queue(one.hardware))
     return job
 
 
+def _moved(session: Session, job: Job) -> str:
+    """Why an approval does not carry: the pull request has another head by now; empty where it has not."""
+    pull_request = session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
+    if pull_request is None or pull_request.head_sha == job.head_sha:
+        return ""
+    return f"pull request {pull_request.number} is at commit {pull_request.head_sha[:10]} now"
+
+
+def approved_pull_request(session: Session, job_id: int) -> PullRequest | None:
+    """The pull request of a job whose commit was built only for an approval: GitHub is asked for its head once more."""
+    job = get(session, job_id)
+    pull_request = session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
+    return pull_request if pull_request is not None and pull_request.untrusted else None
+
+
+def withdraw(session: Session, job_id: int, reason: str) -> None:
+    """Cancels a job whose approval does not carry, unless it has ended."""
+    job = _locked(session, job_id)
+    if job.state in OPEN_STATES:
+        _cancelled_by_event(session, job, reason)
+
+
 def rerun(session: Session, settings: Settings, job_id: int) -> Job:
-    """A new job about the same commits; a fork's commit that nobody approved still waits for it.
+    """A new job about the same commits; an untrusted commit that nobody approved still waits for it.
 
     Raises:
         JobNotFound: there is none.
@@ -205,7 +242,7 @@ def rerun(session: Session, settings: Settings, job_id: int) -> Job:
     _must_be_active(project)
     again = Job(
         project_id=job.project_id,
-        kind="manual",
+        kind="baseline" if job.kind == "baseline" else "manual",
         head_sha=job.head_sha,
         base_sha=job.base_sha,
         ref=job.ref,
@@ -214,10 +251,9 @@ def rerun(session: Session, settings: Settings, job_id: int) -> Job:
         retry_of_id=job.id,
         dedup_key=f"{project.id}/rerun-of-{job.id}/{now().isoformat()}",
         approved_at=job.approved_at,
-        state=_first_state(
-            session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None, job.approved_at
-        ),
+        approved_by=job.approved_by,
     )
+    _set_first_state(again, session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None)
     session.add(again)
     session.flush()
     github.announce(session, settings, project, again)
@@ -231,7 +267,7 @@ def rerun_head(session: Session, settings: Settings, project: Project, head_sha:
 
     Those that are still open stay as they are.
     """
-    newest: dict[tuple[str, int | None, str | None], Job] = {}
+    newest: dict[tuple[str, int | None, str | None, bool], Job] = {}
     for job in repository.of_head(session, project.id, head_sha):
         newest.setdefault(_kind_of_measurement(job), job)
     return [
@@ -241,13 +277,17 @@ def rerun_head(session: Session, settings: Settings, project: Project, head_sha:
     ]
 
 
-def _kind_of_measurement(job: Job) -> tuple[str, int | None, str | None]:
-    return job.hardware, job.pull_request_id, job.base_sha
+def _kind_of_measurement(job: Job) -> tuple[str, int | None, str | None, bool]:
+    return job.hardware, job.pull_request_id, job.base_sha, job.kind == "baseline"
 
 
-def _first_state(pull_request: PullRequest | None, approved_at: datetime | None) -> str:
-    """A fork's commit waits until somebody has approved it; whatever else is queued at once."""
-    return "awaiting_approval" if pull_request and pull_request.from_fork and approved_at is None else "queued"
+def _set_first_state(job: Job, pull_request: PullRequest | None) -> None:
+    """The commit of a fork or a first-time author waits until somebody has approved it; others are queued at once."""
+    why = pull_request.untrusted if pull_request else ""
+    if why and job.approved_at is None:
+        job.state, job.detail = "awaiting_approval", why
+    else:
+        job.state = "queued"
 
 
 def claim(
@@ -262,6 +302,10 @@ def claim(
         return (known, get(session, known.job_id)) if known.state == "running" else None
     job = repository.locked(session, job_id) if job_id is not None else None
     if job is None or job.state != "queued" or job.hardware != worker.hardware:
+        job = repository.next_queued(session, worker.hardware)
+    while job is not None and job.approved_at is not None and (moved := _moved(session, job)):
+        _cancelled_by_event(session, job, f"{moved}: the approval was of commit {job.head_sha[:10]}")
+        session.flush()
         job = repository.next_queued(session, worker.hardware)
     if job is None:
         return None

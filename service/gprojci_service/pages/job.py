@@ -120,7 +120,7 @@ def _banner(session: Session, row: JobRow, newest: tuple[Attempt, str] | None) -
             "queued",
             "queued",
             "Waiting for an approval",
-            job.detail or "Commits from a fork are built only once someone approved them.",
+            f"Nothing of this commit is built before someone has approved it: {job.detail or 'it is untrusted'}.",
         )
     if job.state == "cancelled":
         return Banner("cancelled", "cancelled", "Cancelled", job.detail or "")

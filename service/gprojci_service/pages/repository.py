@@ -131,6 +131,7 @@ def newest_job_of_open_pull_requests(session: Session, project_ids: Iterable[int
         select(func.max(Job.id))
         .join(PullRequest, PullRequest.id == Job.pull_request_id)
         .where(Job.project_id.in_(list(project_ids)), PullRequest.state == "open", Job.head_sha == PullRequest.head_sha)
+        .where(Job.kind != "baseline")  # asked for beside the one that decides the merge
         .group_by(Job.pull_request_id)
     )
     rows = session.execute(_job_rows().where(Job.id.in_(newest)).order_by(Job.id.desc()).limit(limit))

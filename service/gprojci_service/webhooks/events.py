@@ -107,6 +107,7 @@ def record(session: Session, project: Project, number: int, payload: PullRequest
         number,
         title=payload.title,
         author_login=payload.user.login if payload.user else None,
+        author_association=payload.author_association,
         state="merged" if payload.merged else payload.state,
         draft=payload.draft,
         from_fork=payload.head.repo is None or payload.head.repo.id != project.github_id,

@@ -92,6 +92,7 @@ class PullRequestPayload(BaseModel):
     draft: bool = False
     html_url: str | None = None
     user: User | None = None
+    author_association: str | None = None
     head: Branch
     base: Branch
 

@@ -12,6 +12,8 @@ from starlette.types import Message
 
 from gprojci_service.access.service import SessionDep, authorize_worker, require_read, require_worker
 from gprojci_service.identifier import RowId
+from gprojci_service.jobs import approvals
+from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Worker
 from gprojci_service.request_body import read_limited
 from gprojci_service.results import service as results
@@ -80,9 +82,16 @@ def claim(request: Request, session: SessionDep, body: Claim) -> Claimed | Respo
     claimed = service.claim(session, request.app.state.settings, body)
     if claimed is None:
         return Response(status_code=204)
+    github, job = request.app.state.context.github, claimed.job
+    untrusted = jobs.approved_pull_request(session, job.id)
+    session.commit()  # GitHub is asked outside of any transaction
+    if untrusted is not None:
+        moved = approvals.moved(github, claimed.project.name, untrusted.number, job.head_sha)
+        if moved:
+            jobs.withdraw(session, job.id, moved)
+            return Response(status_code=204)
     if claimed.project.private:
-        session.commit()  # GitHub is asked outside of any transaction
-        claimed.project.clone_token = request.app.state.context.github.clone_token(claimed.project.name)
+        claimed.project.clone_token = github.clone_token(claimed.project.name)
     return claimed
 
 

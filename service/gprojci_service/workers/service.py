@@ -7,7 +7,7 @@ from datetime import timedelta
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from gprojci_service.errors import WorkerNotFound
+from gprojci_service.errors import LeaseLost, WorkerNotFound
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Attempt, LogChunk, Project, PullRequest, Worker, now
@@ -144,6 +144,8 @@ def append_log(session: Session, attempt_id: int, log: Log) -> None:
 
 def _record_resolved(session: Session, attempt: Attempt, resolved: Resolved) -> None:
     job = jobs.get(session, attempt.job_id)
+    if resolved.head.sha != job.head_sha:
+        raise LeaseLost(f"attempt {attempt.id} is about commit {job.head_sha}, not {resolved.head.sha}; build nothing")
     _record_commit(session, job.project_id, resolved.head)
     if resolved.base is not None:
         _record_commit(session, job.project_id, resolved.base)

@@ -1,0 +1,15 @@
+"""Text of others in what we write on GitHub."""
+
+from __future__ import annotations
+
+
+def cell(text: str) -> str:
+    """A text for a cell of a table: none of it becomes markup, and nobody is mentioned by it."""
+    return (
+        text.replace("\\", "\\\\")
+        .replace("|", "\\|")
+        .replace("\n", " ")
+        .replace("<", "&lt;")
+        .replace("[", "\\[")
+        .replace("@", "@\u200b")
+    )
