@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gprojci_service import queue
+from gprojci_service.comments.tasks import carry_out_comment
 from gprojci_service.gate.tasks import decide
 from gprojci_service.github.tasks import report_to_github
 from gprojci_service.jobs.tasks import reap
@@ -14,6 +15,7 @@ TASKS: dict[str, Callable[..., None]] = {
     queue.PROCESS_DELIVERY: process_delivery,
     queue.DECIDE: decide,
     queue.REPORT_TO_GITHUB: report_to_github,
+    queue.CARRY_OUT_COMMENT: carry_out_comment,
     queue.REAP: reap,
     queue.RECONCILE: reconcile,
 }

@@ -53,6 +53,7 @@ def test_the_first_commits_of_an_author_wait(service, pull_request_payload, asso
     assert job["state"] == state
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_the_check_says_what_it_waits_for_and_three_ways_to_approve(service, github, pull_request_payload):
     (job,) = opened(service, pull_request_payload, author_association="FIRST_TIME_CONTRIBUTOR")
     (run,) = github.check_runs.values()
@@ -105,6 +106,7 @@ def test_an_approval_does_not_carry_where_the_head_moved_before_the_build(servic
     assert len(github.asked("GET", "/pulls/7")) == asked
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_head_that_is_still_there_is_built_and_no_other_commit_is_taken(service, github, pull_request_payload):
     (job,) = opened(service, pull_request_payload, fork=True)
     approve(service, job["id"])

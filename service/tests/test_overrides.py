@@ -76,6 +76,7 @@ def test_an_accepted_limit_no_longer_blocks_this_commit_and_the_next_one_again(s
     assert [(one["author"], one["reason"]) for one in listed] == [("u", BODY["reason"])]
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_what_is_left_still_decides(service, push_payload, make_report):
     pushed(service, push_payload)
     job = measure(service, make_report, dq=0.02)
@@ -89,6 +90,7 @@ def test_what_is_left_still_decides(service, push_payload, make_report):
     assert len(verdict["summary"]) <= 140
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_what_cannot_be_accepted_is_refused_with_the_reason(service, push_payload, make_report):
     pushed(service, push_payload)
     before = accept(service)
@@ -109,6 +111,7 @@ def test_what_cannot_be_accepted_is_refused_with_the_reason(service, push_payloa
     assert "by u: needed" in twice.json()["detail"]
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_nan_and_a_failed_build_are_never_accepted(service, push_payload, make_report):
     pushed(service, push_payload)
     service.hello()

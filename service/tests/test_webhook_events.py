@@ -22,6 +22,7 @@ from gprojci_service.webhooks.events import HANDLERS
 HEAD, BASE, OTHER = "a" * 40, "b" * 40, "c" * 40
 EXAMPLES = json.loads(gzip.decompress((Path(__file__).parent / "github_examples.json.gz").read_bytes()))["examples"]
 ASK_FOR_NOTHING = {
+    "issue_comment": {"created"},  # on an issue
     "check_run": {"created", "completed", "requested_action", "rerequested"},  # of other Apps
     "check_suite": {"requested", "completed", "rerequested"},  # of repositories and heads that are unknown here
     "repository": {"created", "edited", "renamed", "transferred", "privatized", "publicized"},

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from gprojci_service.gate import accepted, decision, repository
 from gprojci_service.gate.finding import Decision, Finding
 from gprojci_service.github import service as github
-from gprojci_service.github.markdown import cell
+from gprojci_service.github.markdown import MARKS, cell
 from gprojci_service.inputs import service as inputs
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.models import Job, Project, Report, Series, Verdict, now
@@ -22,8 +22,6 @@ from gprojci_service.settings import Settings
 from gprojci_suite.contract import ManifestError
 from gprojci_suite.contract import manifest as manifests
 from gprojci_suite.contract.report import Report as SuiteReport
-
-_MARKS = {"pass": "✅", "fail": "❌", "neutral": "⚪", "error": "⚠️"}
 
 
 def decide_job(session: Session, settings: Settings, job_id: int) -> None:
@@ -126,7 +124,7 @@ def _series_key(finding: Finding) -> tuple[str, str, str]:
 
 def markdown(made: Decision, policy: dict[str, Any]) -> str:
     """The check run's summary: every finding in a table, the deciding ones first."""
-    lines = [f"**{_MARKS[made.verdict]} {made.verdict}** — {made.summary}", ""]
+    lines = [f"**{MARKS[made.verdict]} {made.verdict}** — {made.summary}", ""]
     if policy:
         lines += [f"Limits are read from the {policy['read_from']} commit's `gprojci.toml`.", ""]
     lines += ["| | finding | limit |", "|---|---|---|"]
@@ -134,7 +132,7 @@ def markdown(made: Decision, policy: dict[str, Any]) -> str:
         note = "" if finding.required else " (informative)"
         if finding.accepted is not None:
             note = f" — **{cell(finding.accepted)}**"
-        lines.append(f"| {_MARKS[finding.verdict]} | {cell(finding.message)}{note} | `{finding.limit_key}` |")
+        lines.append(f"| {MARKS[finding.verdict]} | {cell(finding.message)}{note} | `{finding.limit_key}` |")
     return "\n".join(lines)
 
 

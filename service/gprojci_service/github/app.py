@@ -10,10 +10,12 @@ import logging
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import jwt
 
+from gprojci_service.github import comments
 from gprojci_service.github.outgoing import Answer, Outgoing
 from gprojci_service.github.rest import Failure, Rest
 
@@ -21,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 REPORTING = {"checks": "write", "statuses": "write"}
 READING = {"contents": "read", "pull_requests": "read"}
+COMMENTING = {"pull_requests": "write"}
+PURPOSES = {"reporting": REPORTING, "reading": READING, "commenting": COMMENTING}
 CLONING = {"contents": "read"}
 # GitHub's clock may be behind ours by this; a JWT may last ten minutes at most.
 CLOCK_SECONDS = 60
@@ -55,12 +59,14 @@ class AppClient:
         self._tokens: dict[tuple[int, str], InstallationToken] = {}
 
     def send(self, report: Outgoing) -> Answer:
-        """Sets a status; creates the job's check run, or changes the one that is there."""
+        """Sets a status; creates the job's check run or our comment, or changes the one that is there; reacts."""
         try:
             if report.kind == "commit_status":
                 self._ask(report.repository, "POST", report.path, body=report.payload)
                 return Answer("sent", "status set")
-            return self._send_check_run(report)
+            if report.kind == "check_run":
+                return self._send_check_run(report)
+            return comments.send(report, partial(self._comment, report.repository), partial(self._find_comment, report))
         except Failure as failure:
             return failure.answer
 
@@ -78,7 +84,7 @@ class AppClient:
 
     def _read_once(self, repository: str, path: str) -> Any:
         installation = self._installation(repository)
-        token = self._token(installation, "reading", READING)
+        token = self._token(installation, "reading")
         return self.rest.read(path, holder=f"installation {installation}", authorization=token.secret)
 
     def clone_token(self, repository: str) -> str | None:
@@ -119,7 +125,33 @@ class AppClient:
                 return int(_read(run, "id", int))
         return None
 
-    def _ask(self, repository: str, method: str, path: str, *, body: Any = None, query: Any = None) -> dict[str, Any]:
+    def _comment(self, repository: str, method: str, path: str, body: Any) -> dict[str, Any]:
+        return self._ask(repository, method, path, body=body, purpose="commenting")
+
+    def _find_comment(self, report: Outgoing) -> int | None:
+        """The comment that an earlier request made although its answer was lost."""
+        found: list[Any] | None = None
+        page = 0
+        while found is None or len(found) == comments.PER_PAGE:
+            page += 1
+            found = self.get(f"{report.path}?per_page={comments.PER_PAGE}&page={page}")
+            for comment in found:
+                app = comment.get("performed_via_github_app") or {}
+                ours = self.app_id in (str(app.get("id")), app.get("client_id"))
+                if ours and comments.MARK in (comment.get("body") or ""):
+                    return int(_read(comment, "id", int))
+        return None
+
+    def _ask(
+        self,
+        repository: str,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Any = None,
+        purpose: str = "reporting",
+    ) -> dict[str, Any]:
         """A request as the repository's installation.
 
         Where what was remembered is refused (a token revoked before its end, the App installed anew), it is forgotten
@@ -127,12 +159,12 @@ class AppClient:
         """
         remembered = repository in self._installations
         try:
-            return self._ask_once(repository, method, path, body, query)
+            return self._ask_once(repository, method, path, body, query, purpose)
         except Failure as failure:
             if not remembered or failure.status not in (401, 404):
                 raise
         self._forget(repository)
-        return self._ask_once(repository, method, path, body, query)
+        return self._ask_once(repository, method, path, body, query, purpose)
 
     def _forget(self, repository: str) -> None:
         installation = self._installations.pop(repository, None)
@@ -140,17 +172,17 @@ class AppClient:
             for key in [key for key in self._tokens if key[0] == installation]:
                 self._tokens.pop(key, None)
 
-    def _ask_once(self, repository: str, method: str, path: str, body: Any, query: Any) -> dict[str, Any]:
+    def _ask_once(self, repository: str, method: str, path: str, body: Any, query: Any, purpose: str) -> dict[str, Any]:
         installation = self._installation(repository)
-        token = self._token(installation, "reporting", REPORTING)
+        token = self._token(installation, purpose)
         return self.rest.request(
             method, path, holder=f"installation {installation}", authorization=token.secret, body=body, query=query
         )
 
-    def _token(self, installation: int, purpose: str, permissions: dict[str, str]) -> InstallationToken:
+    def _token(self, installation: int, purpose: str) -> InstallationToken:
         token = self._tokens.get((installation, purpose))
         if token is None or not token.is_fresh:
-            token = self._new_token(installation, {"permissions": permissions})
+            token = self._new_token(installation, {"permissions": PURPOSES[purpose]})
             self._tokens[installation, purpose] = token
         return token
 

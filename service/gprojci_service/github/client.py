@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from gprojci_service.github import comments
 from gprojci_service.github.app import AppClient
 from gprojci_service.github.outgoing import Answer, Outgoing
 from gprojci_service.github.rest import Failure, Rest
@@ -47,7 +48,7 @@ class Recorder:
 
 
 class TokenClient:
-    """Speaks to GitHub with a personal token, which may set statuses but create no check runs."""
+    """Speaks to GitHub with a personal token, which may set statuses and comment but create no check runs."""
 
     def __init__(self, api_url: str, token: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self.rest = Rest(api_url, timeout_seconds)
@@ -59,10 +60,16 @@ class TokenClient:
                 "recorded", "recorded, not sent: only a GitHub App may create check runs, and a personal token is set"
             )
         try:
-            self.rest.request("POST", report.path, holder="token", authorization=self.token, body=report.payload)
+            if report.kind != "commit_status":
+                # Whose the token is it does not know, so after a lost answer it makes a second comment.
+                return comments.send(report, self._ask, lambda: None)
+            self._ask("POST", report.path, report.payload)
         except Failure as failure:
             return failure.answer
         return Answer("sent", "status set")
+
+    def _ask(self, method: str, path: str, body: Any) -> dict[str, Any]:
+        return self.rest.request(method, path, holder="token", authorization=self.token, body=body)
 
     def get(self, path: str) -> Any:
         return self.rest.read(path, holder="token", authorization=self.token)

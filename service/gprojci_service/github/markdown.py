@@ -1,6 +1,8 @@
-"""Text of others in what we write on GitHub."""
+"""How verdicts, and the text of others, are written on GitHub."""
 
 from __future__ import annotations
+
+MARKS = {"pass": "✅", "fail": "❌", "neutral": "⚪", "error": "⚠️"}
 
 
 def cell(text: str) -> str:

@@ -21,10 +21,10 @@ class Outgoing:
     payload: dict[str, Any]
     check_run_id: int | None = None
     """The job's check run, where GitHub has said its number."""
-    comment_id: int | None = None
-    """Our comment on the pull request, where GitHub has said its number."""
     may_exist: bool = False
     """Whether an earlier try to create the check run or the comment may have reached GitHub although no answer came."""
+    comment_id: int | None = None
+    """Our comment on the pull request, where GitHub has said its number."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import GithubReport, Job, Project, PullRequest
+from gprojci_service.models import GithubReport, Job, Project, PullRequest, PullRequestComment, Verdict
 
 
 def by_id(session: Session, report_id: int) -> GithubReport | None:
@@ -50,6 +50,39 @@ def repository_name(session: Session, report: GithubReport) -> str:
         query = query.join(PullRequest, PullRequest.project_id == Project.id)
         query = query.where(PullRequest.id == report.pull_request_id)
     return session.scalars(query).one()
+
+
+def locked_comments(session: Session, pull_request_id: int) -> Sequence[GithubReport]:
+    """What our comment on a pull request was to say so far, oldest first, locked."""
+    return session.scalars(
+        select(GithubReport)
+        .where(GithubReport.pull_request_id == pull_request_id, GithubReport.kind == "comment")
+        .order_by(GithubReport.id)
+        .with_for_update()
+    ).all()
+
+
+def commands_taken(session: Session, pull_request: PullRequest, limit: int) -> list[PullRequestComment]:
+    """The newest comments on a pull request whose commands were taken, oldest first."""
+    newest = session.scalars(
+        select(PullRequestComment)
+        .where(PullRequestComment.project_id == pull_request.project_id)
+        .where(PullRequestComment.number == pull_request.number, PullRequestComment.state == "done")
+        .order_by(PullRequestComment.github_id.desc())
+        .limit(limit)
+    ).all()
+    return list(reversed(newest))
+
+
+def jobs_at_head(session: Session, pull_request: PullRequest) -> list[tuple[Job, Verdict | None]]:
+    """The newest job on each hardware class about a pull request's head, and of each baseline, with its verdict."""
+    newest: dict[tuple[str, str | None], tuple[Job, Verdict | None]] = {}
+    query = select(Job, Verdict).outerjoin(Verdict, Verdict.job_id == Job.id).order_by(Job.id.desc())
+    query = query.where(Job.pull_request_id == pull_request.id, Job.head_sha == pull_request.head_sha)
+    session.flush()  # before what others have committed meanwhile is read over what this session knows
+    for job, verdict in session.execute(query.execution_options(populate_existing=True)):
+        newest.setdefault((job.hardware, job.base_sha if job.kind == "baseline" else None), (job, verdict))
+    return sorted(newest.values(), key=lambda pair: pair[0].id)
 
 
 def due(session: Session, created_before: datetime, moment: datetime) -> Sequence[int]:

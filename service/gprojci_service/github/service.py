@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.github import outbox, repository
+from gprojci_service.github import outbox, pull_request_comment, repository
 from gprojci_service.github.markdown import cell
 from gprojci_service.models import GithubReport, Job, Project, Verdict, now
 from gprojci_service.settings import Settings
@@ -46,6 +46,7 @@ def announce(session: Session, settings: Settings, project: Project, job: Job) -
     else:
         state = _open("queued", QUEUED)
     _post_check_run(session, settings, project, job, "created", state)
+    pull_request_comment.refresh_for(session, job)
 
 
 def _how_to_approve(settings: Settings, job: Job) -> str:
@@ -65,6 +66,7 @@ def _how_to_approve(settings: Settings, job: Job) -> str:
 def approved(session: Session, job: Job) -> None:
     """Tells that an untrusted commit was approved: its check run waits for a worker as any other."""
     _update_check_run(session, job, "approved", _open("queued", QUEUED))
+    pull_request_comment.refresh_for(session, job)
 
 
 def started(session: Session, job: Job) -> None:
@@ -73,11 +75,13 @@ def started(session: Session, job: Job) -> None:
     if job.started_at is not None:
         state["started_at"] = _moment(job.started_at)
     _update_check_run(session, job, "started", state)
+    pull_request_comment.refresh_for(session, job)
 
 
 def cancelled(session: Session, job: Job, reason: str) -> None:
     """Tells that a job was cancelled: its check run must not wait for ever."""
     _update_check_run(session, job, "cancelled", _completed("cancelled", "cancelled", reason, job.finished_at or now()))
+    pull_request_comment.refresh_for(session, job)
 
 
 def conclude(
@@ -93,6 +97,7 @@ def conclude(
     _post_status(session, settings, project, job, phase, STATUS_OF[verdict.verdict], verdict.summary)
     state = _completed(CONCLUSION_OF[verdict.verdict], verdict.summary, table, verdict.decided_at)
     _post_check_run(session, settings, project, job, phase, state)
+    pull_request_comment.refresh_for(session, job)
 
 
 def _open(status: str, title: str) -> dict[str, Any]:

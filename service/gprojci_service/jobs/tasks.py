@@ -1,15 +1,24 @@
-"""Task: the reaper, which finds what was lost: leases, messages, decisions and reports to GitHub."""
+"""Task: the reaper, which finds what was lost: leases, messages, decisions, comments and reports to GitHub."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
+from gprojci_service.comments import repository as comments
 from gprojci_service.context import Context
 from gprojci_service.database import send_after_commit
 from gprojci_service.github import repository as github
 from gprojci_service.jobs import repository, service
 from gprojci_service.models import now
-from gprojci_service.queue import DECIDE, MEASURE, PROCESS_DELIVERY, REPORT_TO_GITHUB, SERVICE_QUEUE, measure_queue
+from gprojci_service.queue import (
+    CARRY_OUT_COMMENT,
+    DECIDE,
+    MEASURE,
+    PROCESS_DELIVERY,
+    REPORT_TO_GITHUB,
+    SERVICE_QUEUE,
+    measure_queue,
+)
 from gprojci_service.webhooks import repository as webhooks
 
 
@@ -24,6 +33,8 @@ def reap(context: Context) -> None:
                 send_after_commit(session, PROCESS_DELIVERY, row_id)
             for job_id in repository.undecided(session):
                 send_after_commit(session, DECIDE, job_id)
+            for row_id in comments.due(session, overdue, now()):
+                send_after_commit(session, CARRY_OUT_COMMENT, row_id)
             for report_id in github.due(session, overdue, now()):
                 send_after_commit(session, REPORT_TO_GITHUB, report_id)
         for hardware, job_ids in repository.queued_by_hardware(session).items():

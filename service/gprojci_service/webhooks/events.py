@@ -13,7 +13,7 @@ from gprojci_service.models import Project, PullRequest
 from gprojci_service.projects import repository as project_repository
 from gprojci_service.projects import service as projects
 from gprojci_service.settings import Settings
-from gprojci_service.webhooks import accounts
+from gprojci_service.webhooks import accounts, comments
 from gprojci_service.webhooks.schemas import (
     CheckRunEvent,
     CheckSuiteEvent,
@@ -218,6 +218,7 @@ HANDLERS: dict[str, Callable[[Session, Settings, dict[str, Any]], Outcome]] = {
     "ping": _ping,
     "push": _push,
     "pull_request": _pull_request,
+    "issue_comment": comments.issue_comment,
     "merge_group": _merge_group,
     "check_run": _check_run,
     "check_suite": _check_suite,

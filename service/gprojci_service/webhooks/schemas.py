@@ -97,6 +97,40 @@ class PullRequestPayload(BaseModel):
     base: Branch
 
 
+class Sender(BaseModel):
+    """`sender`: whose doing the event is."""
+
+    login: str
+    type: str = "User"
+
+
+class Issue(BaseModel):
+    """`issue`; `pull_request` is there where it is one."""
+
+    number: int
+    pull_request: dict[str, object] | None = None
+
+
+class Comment(BaseModel):
+    """`comment` of the event `issue_comment`."""
+
+    id: int
+    body: str | None = None
+    html_url: str | None = None
+    created_at: datetime
+    user: User | None = None
+
+
+class IssueCommentEvent(BaseModel):
+    """Event `issue_comment`."""
+
+    action: str
+    issue: Issue
+    comment: Comment
+    sender: Sender
+    repository: RepositoryId
+
+
 class PullRequestChanges(BaseModel):
     """`changes` of the action `edited`; `base` is there where the pull request got another base branch."""
 

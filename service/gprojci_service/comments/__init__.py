@@ -1,0 +1,1 @@
+"""Comments on pull requests as commands: taken once, carried out in order, answered."""

@@ -1,0 +1,43 @@
+"""What a comment asks for: commands, where it is a new one of a person on a pull request of a project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from gprojci_service.comments import service
+from gprojci_service.github.comments import MARK
+from gprojci_service.projects import repository as project_repository
+from gprojci_service.settings import Settings
+from gprojci_service.webhooks.schemas import IssueCommentEvent
+
+
+def issue_comment(session: Session, settings: Settings, payload: dict[str, Any]) -> tuple[str, str]:
+    """Takes the commands of a comment. Whether its author may give them, GitHub is asked when they are carried out."""
+    event = IssueCommentEvent.model_validate(payload)
+    if event.action != "created":
+        return "ignored", f"a comment that is {event.action} asks for nothing"
+    if event.issue.pull_request is None:
+        return "ignored", "a comment on an issue asks for nothing"
+    body = event.comment.body or ""
+    if event.sender.type == "Bot" or event.comment.user is None or MARK in body:
+        return "ignored", "a comment of a bot asks for nothing"
+    project = project_repository.by_github_id(session, event.repository.id)
+    if project is None:
+        return "ignored", "the repository is no project here"
+    if project.archived_at is not None:
+        return "ignored", f"project {project.name} is archived and gets no new jobs"
+    taken = service.receive(
+        session,
+        project,
+        number=event.issue.number,
+        github_id=event.comment.id,
+        author=event.comment.user.login,
+        body=body,
+        html_url=event.comment.html_url,
+        commented_at=event.comment.created_at,
+    )
+    if taken is None:
+        return "ignored", "the comment has no command, or was taken before"
+    return "processed", f"{len(taken.lines)} command(s) of {taken.author} taken"
