@@ -257,6 +257,11 @@ class Seed:
         jobs["cancelled"] = self.job(
             self.commit("b4c5", "Superseded", 5.2), base, 5.3, state="cancelled", detail="superseded by a newer push"
         ).id
+        stranger = self.commit("c5d6", "Block-sparse backward", 8.97, "A first-time author")
+        fork = self.pull_request(9, "Block-sparse backward", stranger, base)
+        fork.from_fork = True
+        waits = {"state": "awaiting_approval", "detail": fork.untrusted}
+        jobs["waiting"] = self.job(stranger, base, 8.98, pull=fork, **waits).id
         return jobs
 
     def examples(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
-from gprojci_service.access import repository
+from gprojci_service.access import repository, sessions
 from gprojci_service.database import get_session
 from gprojci_service.errors import Forbidden, InvalidRequest, TokenNotFound, Unauthorized
 from gprojci_service.models import Token, now
@@ -62,6 +62,20 @@ def revoke_token(session: Session, token_id: int) -> Token:
     return token
 
 
+def of_secret(session: Session, secret: str) -> Token:
+    """The token of a secret.
+
+    Raises:
+        Unauthorized: there is none, or it has expired or was revoked.
+    """
+    token = repository.by_hash(session, hash_secret(secret.strip()))
+    if token is None or token.revoked_at is not None:
+        raise Unauthorized("this token does not exist or was revoked")
+    if not sessions.is_alive(token):
+        raise Unauthorized("this token has expired; make a new one with `gprojci token create`")
+    return token
+
+
 def authenticate(session: Session, header: str | None, scope: str) -> Token:
     """The token behind an `Authorization: Bearer …` header.
 
@@ -74,11 +88,7 @@ def authenticate(session: Session, header: str | None, scope: str) -> Token:
         raise Unauthorized(
             f"send `Authorization: Bearer TOKEN` with a token of scope {scope!r} (`gprojci token create`)"
         )
-    token = repository.by_hash(session, hash_secret(secret.strip()))
-    if token is None or token.revoked_at is not None:
-        raise Unauthorized("this token does not exist or was revoked")
-    if token.expires_at is not None and token.expires_at < now():
-        raise Unauthorized("this token has expired; make a new one with `gprojci token create`")
+    token = of_secret(session, secret)
     if token.scope != scope:
         raise Forbidden(f"this token has scope {token.scope!r}, this needs {scope!r}")
     if token.last_used_at is None or now() - token.last_used_at > timedelta(minutes=1):
@@ -119,7 +129,11 @@ def authorize_write(request: Request) -> str:
 
 
 def require_read(request: Request, session: SessionDep) -> Iterator[None]:
-    """FastAPI dependency of the reading API: open where GPROJCI_PUBLIC_READ is set, else like writing."""
-    if not request.app.state.settings.public_read:
+    """FastAPI dependency of the reading API: open where GPROJCI_PUBLIC_READ is set, else like writing.
+
+    Who is signed in on the pages may follow their links here: reading changes nothing, so it needs no form's mark.
+    """
+    settings = request.app.state.settings
+    if not settings.public_read and not sessions.may_read(session, settings, request.cookies.get(sessions.COOKIE)):
         authenticate(session, request.headers.get("authorization"), "write")
     yield

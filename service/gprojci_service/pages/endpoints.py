@@ -13,14 +13,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi import Path as PathParameter
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from plotly.offline import get_plotlyjs
+from sqlalchemy.orm import Session
 
 from gprojci_service import __version__
+from gprojci_service.access import sessions
 from gprojci_service.access.service import SessionDep, require_read
-from gprojci_service.errors import ServiceError
+from gprojci_service.errors import ServiceError, Unauthorized
 from gprojci_service.pages import comparison, history, imported, input_sets, job, service
 from gprojci_service.pages.formatting import FILTERS
 
@@ -60,8 +63,10 @@ class PageRoute(APIRoute):
         async def with_error_pages(request: Request) -> Response:
             try:
                 return await handler(request)
+            except Unauthorized as error:
+                return await run_in_threadpool(_ask_to_sign_in, request, error.detail)
             except ServiceError as error:
-                words = {401: "Sign in first", 404: "Not found"}.get(error.status, "That did not work")
+                words = {403: "Not allowed", 404: "Not found"}.get(error.status, "That did not work")
                 return render(request, "error.html", status=error.status, title=words, detail=error.detail)
             except RequestValidationError as error:
                 first = error.errors()[0]
@@ -71,7 +76,17 @@ class PageRoute(APIRoute):
         return with_error_pages
 
 
-router = APIRouter(route_class=PageRoute, dependencies=[Depends(require_read, scope="function")])
+def look_at_visitor(request: Request, session: SessionDep) -> sessions.Visitor | None:
+    """FastAPI dependency of every page: whose cookie came with the request, which the page then has."""
+    known = sessions.visitor(session, request.app.state.settings, request.cookies.get(sessions.COOKIE))
+    request.state.visitor = known
+    return known
+
+
+router = APIRouter(
+    route_class=PageRoute,
+    dependencies=[Depends(look_at_visitor, scope="function"), Depends(require_read, scope="function")],
+)
 Before = Annotated[int | None, Query(ge=1, le=2**62)]
 JobId = Annotated[int, PathParameter(ge=1, le=2**62)]
 
@@ -98,12 +113,44 @@ def render(
     """A page, compressed where the browser takes it, with the headers that every page has."""
     if context.get("draws"):
         context |= {"plotly_url": plotly_url(), "plotly_marks": _plotly()[3]}
-    text = _environment().get_template(template).render(request=request, **context)
-    return _compressed(request, text.encode(), "text/html; charset=utf-8", status, HEADERS | (headers or {}))
+    known = getattr(request.state, "visitor", None)
+    visitor = known if known is not None and known.token is not None else None
+    text = _environment().get_template(template).render(request=request, visitor=visitor, **context)
+    headers = HEADERS | (headers or {})
+    if visitor is not None or "csrf" in context:
+        # Kept by nobody, and not compressed: the length of a compressed page would tell the form's mark (BREACH).
+        headers = headers | {"Cache-Control": "no-store", "Vary": "Cookie"}
+        return Response(text, status, headers=headers, media_type="text/html; charset=utf-8")
+    return _compressed(request, text.encode(), "text/html; charset=utf-8", status, headers | {"Vary": "Cookie"})
+
+
+def own_address(text: str) -> str:
+    """An address of these pages; the overview where it leads elsewhere."""
+    return text if re.fullmatch(r"/(?![/\\])[\x21-\x7e]*", text) else "/"
+
+
+def sign_in_page(request: Request, session: Session, address: str, *, status: int = 200, problem: str = "") -> Response:
+    """The form of the sign-in, with a session that guards it, on the way to an address."""
+    settings, cookie = request.app.state.settings, None
+    known = sessions.visitor(session, settings, request.cookies.get(sessions.COOKIE))
+    if known is None:
+        cookie, known = sessions.start(settings, None)
+    context: dict[str, Any] = {"csrf": known.csrf, "address": own_address(address), "problem": problem}
+    answer = render(request, "sign_in.html", status=status, **context)
+    if cookie is not None:
+        secure = settings.public_url.startswith("https://")
+        answer.set_cookie(sessions.COOKIE, cookie, httponly=True, samesite="strict", secure=secure)
+    return answer
+
+
+def _ask_to_sign_in(request: Request, problem: str) -> Response:
+    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    with request.app.state.database.session(writes=False) as session:
+        return sign_in_page(request, session, asked if request.method == "GET" else "/", status=401, problem=problem)
 
 
 def _compressed(request: Request, body: bytes, kind: str, status: int, headers: dict[str, str]) -> Response:
-    headers = headers | {"Vary": "Accept-Encoding"}
+    headers = headers | {"Vary": f"{headers['Vary']}, Accept-Encoding" if "Vary" in headers else "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", "") and len(body) > 1024:
         body, headers = gzip.compress(body, compresslevel=4), headers | {"Content-Encoding": "gzip"}
     return Response(body, status, headers=headers, media_type=kind)

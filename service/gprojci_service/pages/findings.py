@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gprojci_service.gate import accepted
 from gprojci_service.models import Verdict
 from gprojci_service.pages.formatting import DASH, fraction, number, ratio, signed_percent, tensor
 from gprojci_service.pages.schemas import FindingView
@@ -87,6 +88,12 @@ def reasons(verdict: Verdict | None, at_most: int = 3) -> tuple[FindingView, ...
         return ()
     found = [item for item in views(verdict) if item.verdict == verdict.verdict and not item.informative]
     return tuple(found[:at_most])
+
+
+def acceptable(rows: Iterable[FindingView]) -> tuple[str, ...]:
+    """Findings that fail, decide, and may be accepted, as backend/key."""
+    found = (row for row in rows if row.verdict == "fail" and not row.informative and row.check not in accepted.NEVER)
+    return tuple(dict.fromkeys(f"{row.backend}/{row.check}" for row in found))
 
 
 def limit_of_metric(policy: Mapping[str, Any] | None, metric: str) -> float | None:

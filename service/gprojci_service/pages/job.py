@@ -63,6 +63,7 @@ def job(session: Session, job_id: int, choices: Mapping[str, str]) -> JobView:
         row,
         attempts,
         findings=evidence,
+        acceptable=findings.acceptable(evidence),
         report=report_page.view(report, limits, evidence, choices, row.job.merge_base_sha) if report else None,
         policy_words=findings.policy_words(row.verdict),
         told=tuple(ToldView.of(item) for item in repository.told(session, job_id)),

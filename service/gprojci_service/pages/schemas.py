@@ -392,6 +392,8 @@ class JobView:
     steps: tuple[StepView, ...]
     log: LogView | None
     findings: tuple[FindingView, ...] = ()
+    acceptable: tuple[str, ...] = ()
+    """Findings that somebody may accept: backend/limit key."""
     policy_words: str = ""
     report: ReportView | None = None
     told: tuple[ToldView, ...] = ()

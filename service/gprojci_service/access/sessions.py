@@ -1,0 +1,96 @@
+"""Sign-in on the pages: a signed cookie that names a token, with a mark of its own for every form (CSRF).
+
+The token is looked at again with each request, so revoking it ends its sessions. The key is made from the webhook
+secret; the one before it is valid as well while that is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+
+import jwt
+from sqlalchemy.orm import Session
+
+from gprojci_service.access import repository
+from gprojci_service.errors import Forbidden
+from gprojci_service.models import Token, now
+from gprojci_service.settings import Settings
+
+COOKIE = "gprojci_session"
+LIFETIME = timedelta(hours=12)
+_ALGORITHM = "HS256"
+_NEEDED = ["exp", "csrf", "token"]
+_NO_TOKEN = 0
+
+
+class FormNotOurs(Forbidden):
+    """The form does not belong to this session."""
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Whose cookie it is. Before the sign-in it names no token, and only guards the form of the sign-in."""
+
+    csrf: str
+    token: Token | None
+
+    @property
+    def may_write(self) -> bool:
+        return self.token is not None and self.token.scope == "write"
+
+    @property
+    def name(self) -> str:
+        """Name of the token."""
+        return "" if self.token is None else self.token.name
+
+
+def start(settings: Settings, token: Token | None) -> tuple[str, Visitor]:
+    """A new session: the cookie's value and whose it is."""
+    visitor = Visitor(secrets.token_urlsafe(24), token)
+    claims = {"exp": now() + LIFETIME, "csrf": visitor.csrf, "token": token.id if token else _NO_TOKEN}
+    return jwt.encode(claims, _keys(settings)[0], algorithm=_ALGORITHM), visitor
+
+
+def visitor(session: Session, settings: Settings, cookie: str | None) -> Visitor | None:
+    """Whose cookie it is; None where it is none of ours, too old, or its token has ended."""
+    for key in _keys(settings) if cookie else ():
+        try:
+            claims = jwt.decode(cookie or "", key, algorithms=[_ALGORITHM], options={"require": _NEEDED})
+        except jwt.InvalidTokenError:
+            continue
+        if claims["token"] == _NO_TOKEN:
+            return Visitor(claims["csrf"], None)
+        token = repository.by_id(session, claims["token"])
+        return Visitor(claims["csrf"], token) if token is not None and is_alive(token) else None
+    return None
+
+
+def may_read(session: Session, settings: Settings, cookie: str | None) -> bool:
+    """Whether it is the cookie of somebody who is signed in."""
+    known = visitor(session, settings, cookie)
+    return known is not None and known.token is not None
+
+
+def is_alive(token: Token) -> bool:
+    """Whether a token is neither revoked nor expired."""
+    return token.revoked_at is None and (token.expires_at is None or token.expires_at > now())
+
+
+def check_form(known: Visitor | None, csrf: str) -> Visitor:
+    """The visitor, whose form it must be.
+
+    Raises:
+        FormNotOurs: it is another's, or the session has ended.
+    """
+    if known is None or not hmac.compare_digest(known.csrf.encode(), csrf.encode()):
+        raise FormNotOurs("the session has ended, or this form came from elsewhere; load the page again and repeat it")
+    return known
+
+
+def _keys(settings: Settings) -> list[bytes]:
+    label = b"gprojci: sessions of the pages"
+    return [hmac.new(secret.encode(), label, hashlib.sha256).digest() for secret in settings.webhook_secrets]
