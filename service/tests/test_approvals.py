@@ -60,7 +60,7 @@ def test_the_check_says_what_it_waits_for_and_three_ways_to_approve(service, git
     title = "waits for an approval of this commit: ben has contributed nothing here yet"
     assert (run["conclusion"], run["output"]["title"]) == ("action_required", title)
     assert github.statuses[0]["description"] == title
-    for way in (f"/gprojci approve {HEAD[:10]}", f"/jobs/{job['id']})", f"gprojci job approve {job['id']} {HEAD}"):
+    for way in (f"/gprojci approve {HEAD}", f"/jobs/{job['id']})", f"gprojci job approve {job['id']} {HEAD}"):
         assert way in run["output"]["summary"]
     assert "has contributed nothing here yet" in service.client.get(f"/jobs/{job['id']}").text
     service.hello()

@@ -237,11 +237,12 @@ def test_what_github_refuses_is_final_and_says_why(thread, service, github):
 def test_an_untrusted_commit_is_approved_only_by_somebody_who_can_have_seen_it(thread, service):
     thread.event(fork=True)
     assert thread.react("/gprojci run", seconds=5) == "confused"  # pushed seconds before the comment
-    assert f"`/gprojci approve {HEAD[:10]}`" in thread.ours()
+    assert f"`/gprojci approve {HEAD}`" in thread.ours()
+    assert thread.react(f"/gprojci approve {HEAD[:10]}", seconds=5) == "confused"  # others can begin so too
     assert thread.react(f"/gprojci approve {NEXT[:10]}") == "confused"
     assert thread.react("/gprojci approve", "eve") == "-1"
     assert [job["state"] for job in service.jobs()] == ["awaiting_approval"]
-    assert thread.react(f"/gprojci approve {HEAD[:10]}", seconds=5) == "rocket"
+    assert thread.react(f"/gprojci approve {HEAD}", seconds=5) == "rocket"
     (job,) = service.jobs()
     assert (job["state"], job["approved_by"]) == ("queued", "ada")
     thread.event("synchronize", NEXT, fork=True)

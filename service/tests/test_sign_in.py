@@ -142,7 +142,7 @@ def test_a_commit_is_approved_cancelled_and_rerun_on_its_page(service, person, p
     (job,) = service.jobs()
     page = f"/jobs/{job['id']}"
     signed_out = person.browser.get(page).text
-    assert f"/gprojci approve {HEAD[:10]}" in signed_out
+    assert f"/gprojci approve {HEAD}" in signed_out
     assert f'href="/sign-in?next={page}"' in signed_out
     assert "<form" not in signed_out.split("<main")[1]
     person.sign_in()

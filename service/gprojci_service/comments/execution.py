@@ -36,7 +36,7 @@ from gprojci_service.webhooks.schemas import PullRequestAsked
 MAY_WRITE = ("write", "admin")
 """GitHub's `permission`; the role `maintain` is given as write, custom roles as what they stand on."""
 SETTLED = timedelta(minutes=1)
-"""A commit that came later than this before a comment may not be the one that its author saw: its SHA is asked for."""
+"""A commit that came later than this before a comment may not be what its author saw: its whole SHA is asked for."""
 T = TypeVar("T")
 
 
@@ -224,10 +224,10 @@ class _Performance:
     def _approve(self, command: Command, waiting: list[Job]) -> str:
         known = job_repository.of_pull_request_head(self.session, self.pull_request.id, self._head)
         unseen = min(job.created_at for job in known) > self.comment.commented_at - SETTLED
-        if command.sha is None and unseen:
+        if unseen and command.sha != self._head:  # a commit can be made whose SHA begins as another's
             raise CommandRefused(
-                f"commit {self._head[:10]} came just before this comment or after it; look at its changes and name it: "
-                f"`{language.PREFIX} approve {self._head[:10]}`"
+                f"commit {self._head[:10]} came just before this comment or after it; look at its changes and name it "
+                f"in full: `{language.PREFIX} approve {self._head}`"
             )
         jobs.approve(self.session, waiting[0].id, self._head, self.comment.author)
         return f"approved commit {self._head[:10]}: {self._links([job.id for job in waiting])}"

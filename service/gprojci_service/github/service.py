@@ -54,7 +54,7 @@ def _how_to_approve(settings: Settings, job: Job) -> str:
         f"Nothing of commit {job.head_sha} is built before somebody with write access has approved it, since "
         f"{cell(job.detail or '')}. Look at its changes, then approve it in one of these ways:",
         "",
-        f"* here, with a comment: `/gprojci approve {job.head_sha[:10]}`",
+        f"* here, with a comment: `/gprojci approve {job.head_sha}`",
         f"* on [the job's page]({_job_url(settings, job)}), signed in: *Approve this commit*",
         f"* on the command line: `gprojci job approve {job.id} {job.head_sha}`",
         "",
