@@ -17,7 +17,8 @@ from fastapi.testclient import TestClient
 
 import gprojci_suite
 from gprojci_service.app import create_app
-from gprojci_service.models import GithubReport
+from gprojci_service.gate import overrides
+from gprojci_service.models import GithubReport, Job
 from gprojci_suite.contract import input_file
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -406,3 +407,19 @@ def test_private_instances_keep_their_pages(tmp_path: Path) -> None:
     with TestClient(app) as client:
         assert client.get("/").status_code == 401
         assert client.get("/static/site.css").status_code == 200
+
+
+def test_the_comparison_says_what_was_accepted_once(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    app = create_app(settings)
+    app.state.database.migrate()
+    with app.state.database.session(writes=True) as session:
+        seed = Seed(session, settings)
+        job = session.get_one(Job, seed.everything()["broken"])
+        accepted = {"limit_key": "dq_error_ceiling", "backend": "gproj", "author": "ada", "reason": NASTY}
+        overrides.accept(session, settings, seed.project, head_sha=job.head_sha, source="api", **accepted)
+        session.info.clear()
+    with TestClient(app) as client:
+        page = client.get("/projects/gproj-ci/gproj/compare?base=5e6f&head=6f70").text
+    assert page.count("accepted by ada: ") == 1  # on three input sets
+    assert NASTY not in page

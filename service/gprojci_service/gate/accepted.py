@@ -44,5 +44,5 @@ def _accepted(finding: Finding, overrides: Iterable[Override]) -> Finding:
 
 def _words(findings: Sequence[Finding]) -> str:
     """`dq_error_ceiling accepted by ada: known`; of several the first, and how many more."""
-    more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
-    return f"{findings[0].limit_key} {findings[0].accepted}{more}"
+    first, *others = dict.fromkeys(f"{finding.limit_key} {finding.accepted}" for finding in findings)
+    return first + (f" (+{len(others)} more)" if others else "")

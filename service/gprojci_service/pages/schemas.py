@@ -158,6 +158,12 @@ class Side:
     job_id: int
     verdict: Verdict | None
 
+    @property
+    def accepted(self) -> tuple[tuple[str, str], ...]:
+        """Limits that somebody accepted for the commit: key, by whom and why."""
+        rows = self.verdict.evidence if self.verdict is not None else []
+        return tuple(dict.fromkeys((row["limit_key"], row["accepted"]) for row in rows if row.get("accepted")))
+
 
 @dataclass(frozen=True)
 class ChangeRow:
