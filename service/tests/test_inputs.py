@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from importlib import resources
 from types import SimpleNamespace
 
 import httpx
@@ -24,7 +23,7 @@ from gprojci_service.app import create_app
 from gprojci_service.cli import cli
 from gprojci_service.inputs import service as inputs
 from gprojci_service.models import InputFile, Project
-from gprojci_suite.contract import input_file
+from gprojci_suite.contract import bundled, input_file
 
 FINITE = [high << 8 | low for high in (0x3E, 0x3F, 0xBF) for low in range(256)]
 
@@ -106,11 +105,10 @@ def test_one_content_has_one_name_and_one_name_one_content(service):
 
 
 def test_the_rulers_names_are_taken(service):
-    assert inputs.bundled_names() == ["early-keybias", "early-rope", "late-keybias"]
+    assert bundled.names() == ["early-keybias", "early-rope", "late-keybias"]
     refused = upload(service, capture(), "late-keybias")
     assert (refused.status_code, refused.json()["error"]) == (409, "InputNameTaken")
-    bundled = resources.files("gprojci_suite") / "captures" / "early-rope.safetensors"
-    assert upload(service, bundled.read_bytes(), "rope").status_code == 201
+    assert upload(service, bundled.read("early-rope"), "rope").status_code == 201
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 import re
 import sys
@@ -15,11 +16,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-import gprojci_suite
 from gprojci_service.app import create_app
 from gprojci_service.gate import overrides
 from gprojci_service.models import GithubReport, Job
-from gprojci_suite.contract import input_file
+from gprojci_suite.contract import bundled, input_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_seed import NASTY, Seed, addresses, settings_for
@@ -366,11 +366,11 @@ def test_an_empty_instance_shows_the_captures_of_the_ruler(
 ) -> None:
     text = empty.get("/inputs").text
     panels = [words_of(part) for part in text.split('<section class="panel"')[1:]]
-    captures = sorted((Path(gprojci_suite.__file__).parent / "captures").glob("*.safetensors"))
-    assert captures
-    assert len(panels) == len(captures)
-    for file in captures:
-        assert sum(input_file.check(file)[1] in part for part in panels) == 1, file.name
+    assert len(panels) == len(bundled.names())
+    for name in bundled.names():
+        data = bundled.read(name)
+        content_hash = input_file.check_stream(io.BytesIO(data), len(data))[1]
+        assert sum(content_hash in part for part in panels) == 1, name
     story = next(part for part in panels if "late-keybias" in part)
     assert story is panels[0], "the one with a training run comes first"
     assert "comes with the ruler" in story

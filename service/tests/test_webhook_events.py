@@ -1,14 +1,14 @@
 """What events ask for: GitHub's own example payloads, and the stories of a pull request, a merge queue, a repository.
 
-`github_examples.json.gz` is a selection of npm's `@octokit/webhooks-examples` 7.6.1, MIT: one or two of every event and
+`github_examples.json.xz` is a selection of npm's `@octokit/webhooks-examples` 7.6.1, MIT: one or two of every event and
 action that is handled, one of every other event. The file names its source and carries the licence.
 """
 
 from __future__ import annotations
 
 import copy
-import gzip
 import json
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from gprojci_service.models import Job, Project, WebhookDelivery
 from gprojci_service.webhooks.events import HANDLERS
 
 HEAD, BASE, OTHER = "a" * 40, "b" * 40, "c" * 40
-EXAMPLES = json.loads(gzip.decompress((Path(__file__).parent / "github_examples.json.gz").read_bytes()))["examples"]
+EXAMPLES = json.loads(lzma.decompress((Path(__file__).parent / "github_examples.json.xz").read_bytes()))["examples"]
 ASK_FOR_NOTHING = {
     "issue_comment": {"created"},  # on an issue
     "check_run": {"created", "completed", "requested_action", "rerequested"},  # of other Apps

@@ -27,14 +27,14 @@ from gprojci_workers.settings import Settings
 WEEK_SECONDS = 7 * 24 * 3600
 _FACTS = """
 import importlib.metadata as m, json, pathlib, sys, sysconfig, gprojci_suite
+from gprojci_suite.contract import bundled
 found = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions())
 suite = str(pathlib.Path(gprojci_suite.__file__).parents[1])
 paths = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), suite]
 packages = [package for package in found if not package.startswith("gproj")]
 ruler = gprojci_suite.__version__
-bundled = sorted(file.stem for file in (pathlib.Path(suite) / "gprojci_suite" / "captures").glob("*.safetensors"))
 facts = {"python": sys.version, "ruler": ruler, "packages": packages, "paths": list(dict.fromkeys(paths))}
-facts["inputs"] = bundled
+facts["inputs"] = bundled.names()
 print(json.dumps(facts))
 """
 

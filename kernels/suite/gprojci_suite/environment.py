@@ -104,7 +104,7 @@ def _git(directory: Path, *arguments: str) -> str | None:
 def _package_hash(package: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*")):
-        if path.is_file() and path.suffix in (".py", ".safetensors"):
+        if path.is_file() and path.suffix in (".py", ".xz"):
             digest.update(
                 f"{path.relative_to(package).as_posix()}\n".encode() + hashlib.sha256(path.read_bytes()).digest()
             )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from gprojci_service.inputs.schemas import InputSetOut, Statistics, UploadOut
 from gprojci_service.models import InputFile, InputSet, Project, now
 from gprojci_service.projects import service as projects
 from gprojci_suite.contract import ContractError, codec, input_file
+from gprojci_suite.contract import bundled as captures
 from gprojci_suite.contract.report import SliceStatistics
 
 
@@ -48,21 +49,13 @@ def record(session: Session, entries: list[dict[str, Any]]) -> None:
         known.name, known.description, known.last_seen_at = entry["input"], entry, now()
 
 
-def bundled_names() -> list[str]:
-    """Names of the captures that come with the ruler; nobody may upload another set under one of them."""
-    folder = resources.files("gprojci_suite") / "captures"
-    return sorted(
-        item.name.removesuffix(input_file.SUFFIX) for item in folder.iterdir() if item.name.endswith(input_file.SUFFIX)
-    )
-
-
 @cache
 def bundled() -> tuple[BundledSet, ...]:
     """The captures that come with the ruler, by name."""
     found = []
-    for name in bundled_names():
-        with resources.as_file(resources.files("gprojci_suite") / "captures" / f"{name}{input_file.SUFFIX}") as path:
-            described, content_hash = input_file.check(path)
+    for name in captures.names():
+        data = captures.read(name)
+        described, content_hash = input_file.check_stream(io.BytesIO(data), len(data))
         found.append(BundledSet(name, content_hash, _description(name, content_hash, described)))
     return tuple(found)
 
@@ -74,7 +67,7 @@ def admit(session: Session, name: str, project: str | None) -> Project | None:
         InputNameTaken: the ruler bundles a set of that name.
         ProjectNotFound: there is no such project.
     """
-    if name in bundled_names():
+    if name in captures.names():
         raise InputNameTaken(f"the ruler bundles an input set called {name}; choose another name")
     return projects.get(session, project) if project else None
 

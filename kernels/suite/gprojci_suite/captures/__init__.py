@@ -1,1 +1,1 @@
-"""Bundled captures of real training runs (package data): see each file's safetensors metadata for its provenance."""
+"""Bundled captures of real training runs, read by `contract/bundled.py`: each file's metadata says its provenance."""

@@ -172,15 +172,19 @@ def content_hash(file: BinaryIO, found: InputFile) -> str:
 def check(path: Path) -> tuple[InputFile, str]:
     """A file's description and content hash; raises MalformedFile for whatever is wrong with it, or OSError."""
     with path.open("rb") as file:
-        beginning = file.read(8)
-        beginning += file.read(tensor_file.data_start(beginning) - 8)
-        header = tensor_file.parse(beginning)
-        length = path.stat().st_size
-        if length > BYTES_LIMIT:
-            raise MalformedFile(f"oversized, {length} bytes where {BYTES_LIMIT} are accepted")
-        header.check_length(length)
-        found = describe(header)
-        return found, content_hash(file, found)
+        return check_stream(file, path.stat().st_size)
+
+
+def check_stream(file: BinaryIO, length: int) -> tuple[InputFile, str]:
+    """As `check`, of an open file of `length` bytes."""
+    beginning = file.read(8)
+    beginning += file.read(tensor_file.data_start(beginning) - 8)
+    header = tensor_file.parse(beginning)
+    if length > BYTES_LIMIT:
+        raise MalformedFile(f"oversized, {length} bytes where {BYTES_LIMIT} are accepted")
+    header.check_length(length)
+    found = describe(header)
+    return found, content_hash(file, found)
 
 
 def _chunks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:

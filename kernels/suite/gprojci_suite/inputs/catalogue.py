@@ -1,18 +1,13 @@
 """Finds an input set: bundled by name, in a directory, at a path, by content hash, or synthetic."""
 
 import re
-from importlib import resources
 from pathlib import Path
 
+from gprojci_suite.contract import bundled
 from gprojci_suite.contract.input_file import NAME, SUFFIX
+from gprojci_suite.contract.tensor_file import MalformedFile
 from gprojci_suite.inputs import files, synthetic
 from gprojci_suite.inputs.sets import InputError, InputSet
-
-
-def bundled_names() -> list[str]:
-    """Names of the captures that come with the package."""
-    folder = resources.files("gprojci_suite.captures")
-    return sorted(item.name.removesuffix(SUFFIX) for item in folder.iterdir() if item.name.endswith(SUFFIX))
 
 
 def load(name: str, directory: Path | None = None) -> InputSet:
@@ -30,7 +25,7 @@ def load(name: str, directory: Path | None = None) -> InputSet:
         return synthetic.make(name)
     if name.startswith("sha256:"):
         return _by_hash(name, directory)
-    if name in bundled_names():
+    if name in bundled.names():
         return _bundled(name, name)
     if name.endswith(SUFFIX):
         return files.read(Path(name), name)
@@ -38,12 +33,16 @@ def load(name: str, directory: Path | None = None) -> InputSet:
         path = directory / f"{name}{SUFFIX}"
         if path.exists():
             return files.read(path, name)
-    known = ", ".join([*bundled_names(), "synthetic:offset", "synthetic:random"])
+    known = ", ".join([*bundled.names(), "synthetic:offset", "synthetic:random"])
     raise InputError(f"{name}: no such input set; known: {known}, a path to a {SUFFIX} file, or sha256:HASH")
 
 
 def _bundled(stem: str, name: str) -> InputSet:
-    return files.decode((resources.files("gprojci_suite.captures") / f"{stem}{SUFFIX}").read_bytes(), name)
+    try:
+        data = bundled.read(stem)
+    except MalformedFile as error:
+        raise InputError(f"{name}: {error}") from error
+    return files.decode(data, name)
 
 
 def _by_hash(name: str, directory: Path | None) -> InputSet:
@@ -59,7 +58,7 @@ def _by_hash(name: str, directory: Path | None) -> InputSet:
             continue  # An unreadable neighbour is not the set asked for.
         if found.content_hash() == name:
             return found
-    for stem in bundled_names():
+    for stem in bundled.names():
         found = _bundled(stem, name)
         if found.content_hash() == name:
             return found
