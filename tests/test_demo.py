@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from deployment import BIN, free_port
+from deployment import BIN, PASSED_ON, free_port
 
 from gprojci_service.demo import EXAMPLES
 from gprojci_service.demo_repository import PROJECTIONS, DemoRepository
@@ -57,7 +56,7 @@ def test_it_needs_a_checkout(tmp_path):
 @pytest.mark.timeout(900)
 def test_pass_fail_pass(tmp_path):
     """The whole demo, as `DEMO_ONCE=1 make demo` runs it."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DEMO_ONCE": "1", "GPROJCI_DEVICE": "cpu"}
+    environment = PASSED_ON | {"HOME": str(tmp_path), "DEMO_ONCE": "1", "GPROJCI_DEVICE": "cpu"}
     command = [str(BIN / "gprojci"), "demo", "--data-dir", str(tmp_path / "demo"), "--port", str(free_port())]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=850)
     assert done.returncode == 0, done.stdout + done.stderr
