@@ -9,12 +9,20 @@ import socket
 import subprocess
 import time
 
+import deployment
 import httpx
 import psutil
 import pytest
 from deployment import BIN, KERNEL, SLOW
 
 from gprojci_service.serve import Embedded
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A running one for the tests that only look."""
+    with deployment.Embedded(tmp_path_factory.mktemp("undisturbed") / "service") as service:
+        yield service
 
 
 def survivors(processes: list[psutil.Process]) -> list[str]:
@@ -66,22 +74,20 @@ def test_a_part_that_dies_is_started_again(embedded, kernel_repository):
         assert service.finished(kernel_repository.first)["verdict"]["verdict"] == "pass"
 
 
-def test_a_directory_and_a_port_have_one_owner(embedded, tmp_path):
-    with embedded() as service:
-        port = service.url.rpartition(":")[2]
-        for directory, message in ((service.directory, "is in use by another"), (tmp_path / "other", f"port {port}")):
-            command = [str(BIN / "gprojci"), "serve", "--data-dir", str(directory), "--port", port]
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=60, env={"PATH": os.environ["PATH"]}
-            )
-            assert done.returncode == 2
-            assert message in done.stderr
+def test_a_directory_and_a_port_have_one_owner(undisturbed, tmp_path):
+    port = undisturbed.url.rpartition(":")[2]
+    for directory, message in ((undisturbed.directory, "is in use by another"), (tmp_path / "other", f"port {port}")):
+        command = [str(BIN / "gprojci"), "serve", "--data-dir", str(directory), "--port", port]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, env={"PATH": os.environ["PATH"]}
+        )
+        assert done.returncode == 2
+        assert message in done.stderr
 
 
-def test_secrets_are_readable_by_the_owner_alone(embedded):
-    with embedded() as service:
-        for name in ("webhook-secret", "token"):
-            assert (service.directory / name).stat().st_mode & 0o077 == 0
+def test_secrets_are_readable_by_the_owner_alone(undisturbed):
+    for name in ("webhook-secret", "token"):
+        assert (undisturbed.directory / name).stat().st_mode & 0o077 == 0
 
 
 def test_code_under_test_sees_no_secret(embedded, kernel_repository, namespaces):
@@ -113,17 +119,16 @@ raise ImportError(os.popen("cat /proc/*/environ | tr '\\0' '\\n' | grep -c GPROJ
         assert service.secret not in log
 
 
-def test_nothing_listens_beyond_loopback(embedded):
-    with embedded() as service:
-        listening = [
-            connection.laddr.ip
-            for process in service.family()
-            for connection in process.net_connections("inet")
-            if connection.status == psutil.CONN_LISTEN
-        ]
-        assert set(listening) == {"127.0.0.1"}
-        with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=5):
-            pass
+def test_nothing_listens_beyond_loopback(undisturbed):
+    listening = [
+        connection.laddr.ip
+        for process in undisturbed.family()
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert set(listening) == {"127.0.0.1"}
+    with socket.create_connection(("127.0.0.1", int(undisturbed.url.rpartition(":")[2])), timeout=5):
+        pass
 
 
 def test_the_apps_key_is_hidden_from_the_code_under_test(tmp_path, monkeypatch):

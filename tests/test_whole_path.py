@@ -89,15 +89,17 @@ def test_a_manifest_may_name_an_uploaded_input_set(running, kernel_repository, t
 
 
 def test_redelivery_makes_no_second_job_and_a_forged_one_none(running, kernel_repository):
-    payload = kernel_repository.push(kernel_repository.first)
+    (kernel_repository.directory / "pyproject.toml").write_text("this is no TOML")
+    soon_ended = kernel_repository.commit(KERNEL, "breaks the build")
+    payload = kernel_repository.push(soon_ended)
     forged = running.deliver("push", payload, secret="another secret")
     assert forged.status_code == 401
     assert running.get("/jobs") == []
     assert running.get("/projects") == []
     for status in ("accepted", "duplicate", "duplicate"):
-        running.job_of(kernel_repository.first, bool) if status == "duplicate" else None
+        running.job_of(soon_ended, bool) if status == "duplicate" else None
         assert running.deliver("push", payload, delivery="one").json()["status"] == status
-    assert running.finished(kernel_repository.first)["verdict"]["verdict"] == "pass"
+    assert running.finished(soon_ended)["failure_kind"] == "build_error"
     assert len(running.get("/jobs")) == 1
 
 
