@@ -22,7 +22,10 @@ from gprojci_service.app import create_app
 from gprojci_service.jobs.service import TRANSIENT
 from gprojci_service.models.attempt import ATTEMPT_STATES
 from gprojci_service.models.job import JOB_STATES
+from gprojci_service.models.regression import REGRESSION_STATES
 from gprojci_service.models.verdict import VERDICTS
+from gprojci_service.notifications.events import EVENTS
+from gprojci_service.regressions.service import TRANSITIONS
 from gprojci_service.results.schemas import FAILURE_KINDS
 from gprojci_service.webhooks.events import HANDLERS
 from gprojci_suite import metrics, peers
@@ -164,6 +167,15 @@ def test_every_state_and_verdict_is_documented() -> None:
     assert [state for state in JOB_STATES if state not in diagram] == []
     assert missing(SERVICE, list(ATTEMPT_STATES)) == []
     assert [verdict for verdict in VERDICTS if len(rows(SERVICE, verdict)) != 1] == []
+
+
+def test_every_state_of_a_regression_and_every_event_of_a_channel_is_documented() -> None:
+    table = DOCUMENTS[SERVICE].split("\n## Regressions\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(REGRESSION_STATES)
+    for state, ways in TRANSITIONS.items():
+        (row,) = [line for line in table.splitlines() if line.startswith(f"| `{state}` |")]
+        assert re.findall(r"`(\w+)`", row.split("|")[3]) == list(ways), state
+    assert [event for event in EVENTS if len(rows(SERVICE, event)) != 1] == []
 
 
 def test_every_metric_has_its_row() -> None:

@@ -21,6 +21,7 @@ from gprojci_service.gate.endpoints import router as verdicts
 from gprojci_service.inputs.endpoints import router as inputs
 from gprojci_service.inputs.endpoints import worker_router as worker_inputs
 from gprojci_service.jobs.endpoints import router as jobs
+from gprojci_service.notifications.endpoints import router as notifications
 from gprojci_service.pages import actions
 from gprojci_service.pages import endpoints as pages
 from gprojci_service.projects.endpoints import router as projects
@@ -58,7 +59,19 @@ def create_app(settings: Settings) -> FastAPI:
         '`{"error": "JobNotFound", "detail": "…"}` with the fitting status.',
     )
     app.state.context, app.state.settings, app.state.database = context, settings, context.database
-    public = (projects, jobs, results, reports, verdicts, overrides, regressions, inputs, workers, tokens)
+    public = (
+        projects,
+        jobs,
+        results,
+        reports,
+        verdicts,
+        overrides,
+        regressions,
+        notifications,
+        inputs,
+        workers,
+        tokens,
+    )
     for router in (*public, worker_api, worker_reports, worker_inputs):
         app.include_router(router, prefix="/api/v1")
     app.include_router(webhooks)

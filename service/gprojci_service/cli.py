@@ -24,6 +24,8 @@ from gprojci_service.demo import demo
 from gprojci_service.errors import ServiceError
 from gprojci_service.inputs.commands import inputs
 from gprojci_service.models.token import SCOPES
+from gprojci_service.notifications.commands import notification
+from gprojci_service.regressions.commands import regression
 from gprojci_service.reports.commands import report
 from gprojci_service.serve import Embedded
 from gprojci_service.settings import load_settings
@@ -218,5 +220,5 @@ def _exit_by(entries: list[dict[str, Any]]) -> None:
     sys.exit(1 if "fail" in words else 3 if "error" in words else 0)
 
 
-for command in (demo, inputs, report):
+for command in (demo, inputs, report, regression, notification):
     cli.add_command(command)

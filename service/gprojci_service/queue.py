@@ -19,6 +19,8 @@ REPORT_TO_GITHUB = "gprojci.report_to_github"
 CARRY_OUT_COMMENT = "gprojci.carry_out_comment"
 REAP = "gprojci.reap"
 RECONCILE = "gprojci.reconcile"
+WATCH = "gprojci.watch"
+NOTIFY = "gprojci.notify"
 MEASURE = "gprojci.measure"
 
 # A message may stay unacknowledged as long as the longest attempt; only then does Redis deliver it again.

@@ -58,6 +58,9 @@ class Settings(BaseSettings):
         gt=0,
         description="How often GitHub is asked for heads whose webhooks were lost; never without credentials.",
     )
+    private_notifications: bool = Field(
+        False, description="Whether channels may point at addresses of private networks, and at http://."
+    )
     max_webhook_bytes: int = Field(25 * 1024 * 1024, description="Largest webhook body; GitHub's own cap is 25 MB.")
     upload_dir: Path = Field(Path("gprojci-uploads"), description="Where uploaded input sets are kept.")
     max_input_bytes: int = Field(

@@ -9,6 +9,8 @@ from gprojci_service.comments.tasks import carry_out_comment
 from gprojci_service.gate.tasks import decide
 from gprojci_service.github.tasks import report_to_github
 from gprojci_service.jobs.tasks import reap
+from gprojci_service.notifications.tasks import notify
+from gprojci_service.regressions.tasks import watch
 from gprojci_service.webhooks.tasks import process_delivery, reconcile
 
 TASKS: dict[str, Callable[..., None]] = {
@@ -18,4 +20,6 @@ TASKS: dict[str, Callable[..., None]] = {
     queue.CARRY_OUT_COMMENT: carry_out_comment,
     queue.REAP: reap,
     queue.RECONCILE: reconcile,
+    queue.WATCH: watch,
+    queue.NOTIFY: notify,
 }

@@ -6,7 +6,19 @@ import pytest
 from sqlalchemy import select
 
 from gprojci_service.gate.tasks import decide
-from gprojci_service.models import GithubReport, InputSet, Regression, Sample, Series, Verdict
+from gprojci_service.models import (
+    GithubReport,
+    InputSet,
+    Notification,
+    NotificationChannel,
+    Project,
+    Regression,
+    RegressionSeries,
+    Sample,
+    Series,
+    Verdict,
+)
+from gprojci_service.notifications.signing import new_secret
 
 MANIFEST = """
 [backends.gproj]
@@ -99,23 +111,22 @@ def test_a_decision_is_made_once(service, measured):
     assert len(rows(service, select(Sample.id).join(Series).where(Series.metric == "dq_error"))) == 2
 
 
-def test_one_step_gives_one_regression_which_its_repair_closes(service, measured):
+def test_a_limit_broken_on_the_default_branch_is_one_regression_and_channels_are_told(service, measured):
+    measured("0" * 40)
+    with service.context.database.session(writes=True) as session:
+        project = session.scalars(select(Project)).one()
+        channel = {"kind": "webhook", "url": "https://127.0.0.1", "secret": new_secret(), "minimum_severity": "warning"}
+        session.add(NotificationChannel(project_id=project.id, name="ops", **channel))
     measured("1" * 40, dq=43.9)
     measured("2" * 40, dq=43.8)
-    (regression,) = rows(service, select(Regression.state, Regression.value, Regression.limit))
-    assert regression == ("new", 43.9, 0.0035)
-    measured("3" * 40)
-    assert rows(service, select(Regression.state, Regression.fixed_by_sha)) == [("fixed", "3" * 40)]
-
-
-def test_a_regression_is_ignored_only_with_a_reason(service, measured):
-    measured(dq=43.9)
-    (regression,) = service.client.get("/api/v1/regressions").json()
-    path = f"/api/v1/regressions/{regression['id']}/triage"
-    refused = service.client.post(path, json={"state": "ignored"}, headers=service.write_headers)
-    assert (refused.status_code, refused.json()["error"]) == (422, "ReasonMissing")
-    done = service.client.post(path, json={"state": "ignored", "reason": "known"}, headers=service.write_headers)
-    assert (done.json()["state"], done.json()["reason"]) == ("ignored", "known")
+    (found,) = rows(
+        service, select(Regression.state, RegressionSeries.after, RegressionSeries.limit).join(RegressionSeries)
+    )
+    assert found == ("new", 43.9, 0.0035)
+    told = rows(service, select(Notification.event, Notification.state, Notification.detail).order_by(Notification.id))
+    assert [event for event, *_ in told] == ["regression.opened", "gate.failed", "gate.failed"]
+    assert told[0][1] == "pending"
+    assert "is an address of a private network" in told[0][2]
 
 
 def test_github_is_told_and_without_credentials_it_is_recorded(service, measured):

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
 from gprojci_service.context import Context
-from gprojci_service.models import Base, GithubReport, Job, Project
+from gprojci_service.models import (
+    Base,
+    Commit,
+    GithubReport,
+    Job,
+    Project,
+    Regression,
+    RegressionEvent,
+    RegressionSeries,
+    Series,
+    Verdict,
+)
 from gprojci_service.settings import migrations_directory
 
 
@@ -61,6 +73,44 @@ def test_reports_to_github_survive_the_way_down_and_up(settings):
         None,
         None,
     )
+
+
+def test_regressions_of_the_older_schema_are_carried_over(settings):
+    context = Context.open(settings)
+    with context.database.session(writes=True) as session:
+        project = Project(name="o/r", clone_url="https://github.com/o/r.git")
+        session.add(project)
+        session.flush()
+        where = {"case": "late-keybias", "hardware": "cpu", "ruler_revision": "f" * 40}
+        series = Series(project_id=project.id, backend="gproj", metric="dq_error", unit="fraction", **where)
+        job = Job(project_id=project.id, kind="push", dedup_key="1", head_sha="a" * 40, hardware="cpu")
+        session.add_all([series, job, Commit(project_id=project.id, sha="a" * 40)])
+        session.flush()
+        judged = {"verdict": "fail", "summary": "x", "evidence": [], "policy": {}}
+        session.add(Verdict(job_id=job.id, project_id=project.id, head_sha="a" * 40, **judged))
+        job_id = job.id
+    config = Config()
+    config.set_main_option("script_location", str(migrations_directory()))
+    with context.database.engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0004")
+        connection.execute(
+            text(
+                'INSERT INTO regression (project_id, series_id, commit_id, verdict_id, value, "limit", state, reason, '
+                "created_at, updated_at) SELECT p.id, s.id, c.id, v.id, 0.5, 0.0035, 'acknowledged', 'known', :at, :at "
+                'FROM project p, series s, "commit" c, verdict v'
+            ),
+            {"at": datetime(2026, 1, 2, tzinfo=UTC)},
+        )
+        connection.commit()
+    context.database.migrate()
+    with context.database.session(writes=True) as session:
+        regression, entry = session.query(Regression).one(), session.query(RegressionSeries).one()
+        event = session.query(RegressionEvent).one()
+        assert (regression.state, regression.job_id, regression.reason) == ("acknowledged", job_id, "known")
+        assert (entry.after, entry.limit, entry.first_bad_id) == (0.5, 0.0035, regression.first_bad_id)
+        assert (event.kind, event.author) == ("opened", "gprojci")
+        regression.state = "reopened"  # which the older schema did not know
 
 
 def test_alembic_alone_takes_the_address_from_the_environment(tmp_path, monkeypatch):

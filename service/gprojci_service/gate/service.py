@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from gprojci_service.database import send_after_commit
 from gprojci_service.gate import accepted, decision, repository
 from gprojci_service.gate.finding import Decision, Finding
 from gprojci_service.github import service as github
@@ -14,8 +15,10 @@ from gprojci_service.github.markdown import MARKS, cell
 from gprojci_service.inputs import service as inputs
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.models import Job, Project, Report, Series, Verdict, now
+from gprojci_service.notifications import service as notifications
 from gprojci_service.projects import service as projects
-from gprojci_service.regressions import service as regressions
+from gprojci_service.queue import WATCH
+from gprojci_service.regressions.limits import LimitFinding, note_limits, on_default_branch
 from gprojci_service.results import repository as results
 from gprojci_service.results import service as result_service
 from gprojci_service.settings import Settings
@@ -52,8 +55,11 @@ def decide_job(session: Session, settings: Settings, job_id: int) -> None:
     session.add(verdict)
     job.state, job.finished_at = "finished", now()
     session.flush()
-    _note_regressions(session, job, verdict, made, series)
+    _note_regressions(session, job, made, series)
     project = session.get_one(Project, job.project_id)
+    if on_default_branch(job, project):
+        _tell_channels(session, project, job, verdict)
+        send_after_commit(session, WATCH, project.id)
     github.conclude(session, settings, project, job, verdict, markdown(made, policy))
 
 
@@ -74,6 +80,20 @@ def decide_anew(session: Session, settings: Settings, job_id: int, occasion: str
     github.conclude(session, settings, project, job, verdict, markdown(made, policy), phase=occasion)
 
 
+def _tell_channels(session: Session, project: Project, job: Job, verdict: Verdict) -> None:
+    """Of the default branch's verdicts people are told of those that need somebody."""
+    if verdict.verdict in ("fail", "error"):
+        notifications.publish(
+            session,
+            project,
+            "gate.failed" if verdict.verdict == "fail" else "infrastructure.error",
+            severity="critical" if verdict.verdict == "fail" else "warning",
+            title=f"{job.head_sha[:10]} on {job.hardware}: {verdict.verdict}: {verdict.summary}",
+            path=f"/jobs/{job.id}",
+            facts={"job_id": job.id, "head_sha": job.head_sha, "hardware": job.hardware, "verdict": verdict.verdict},
+        )
+
+
 def _judge(session: Session, job: Job, row: Report, report: SuiteReport) -> tuple[Decision, dict[str, Any]]:
     """Judges by the base's manifest; where the base has none yet, by the head's, and says so.
 
@@ -92,23 +112,14 @@ def _judge(session: Session, job: Job, row: Report, report: SuiteReport) -> tupl
     return accepted.apply(made, repository.overrides_of(session, job.project_id, job.head_sha)), policy
 
 
-def _note_regressions(
-    session: Session, job: Job, verdict: Verdict, made: Decision, series: dict[tuple[str, str, str], Series]
-) -> None:
+def _note_regressions(session: Session, job: Job, made: Decision, series: dict[tuple[str, str, str], Series]) -> None:
     commit = projects.record_commit(session, job.project_id, job.head_sha)
-    for finding in made.findings:
-        key = _series_key(finding)
-        if key in series and finding.value is not None and finding.limit is not None:
-            regressions.note(
-                session,
-                job,
-                verdict,
-                commit,
-                series[key],
-                failed=finding.verdict == "fail",
-                value=finding.value,
-                limit=finding.limit,
-            )
+    found = [
+        LimitFinding(series[_series_key(finding)], finding.verdict == "fail", finding.value, finding.limit)
+        for finding in made.findings
+        if _series_key(finding) in series and finding.value is not None and finding.limit is not None
+    ]
+    note_limits(session, job, commit, found)
 
 
 def _series_key(finding: Finding) -> tuple[str, str, str]:

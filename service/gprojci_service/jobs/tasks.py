@@ -1,4 +1,4 @@
-"""Task: the reaper, which finds what was lost: leases, messages, decisions, comments and reports to GitHub."""
+"""Task: the reaper, which finds what was lost: leases, messages, decisions, comments, reports to GitHub, notifications."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from gprojci_service.database import send_after_commit
 from gprojci_service.github import repository as github
 from gprojci_service.jobs import repository, service
 from gprojci_service.models import now
+from gprojci_service.notifications import repository as notifications
 from gprojci_service.queue import (
     CARRY_OUT_COMMENT,
     DECIDE,
     MEASURE,
+    NOTIFY,
     PROCESS_DELIVERY,
     REPORT_TO_GITHUB,
     SERVICE_QUEUE,
@@ -37,6 +39,8 @@ def reap(context: Context) -> None:
                 send_after_commit(session, CARRY_OUT_COMMENT, row_id)
             for report_id in github.due(session, overdue, now()):
                 send_after_commit(session, REPORT_TO_GITHUB, report_id)
+            for notification_id in notifications.due(session, overdue, now()):
+                send_after_commit(session, NOTIFY, notification_id)
         for hardware, job_ids in repository.queued_by_hardware(session).items():
             if context.queue.length(measure_queue(hardware)) == 0:
                 for job_id in job_ids[:50]:

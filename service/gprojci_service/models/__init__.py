@@ -10,11 +10,15 @@ from gprojci_service.models.input_file import InputFile
 from gprojci_service.models.input_set import InputSet
 from gprojci_service.models.job import Job
 from gprojci_service.models.log_chunk import LogChunk
+from gprojci_service.models.notification import Notification
+from gprojci_service.models.notification_channel import NotificationChannel
 from gprojci_service.models.override import Override
 from gprojci_service.models.project import Project
 from gprojci_service.models.pull_request import PullRequest
 from gprojci_service.models.pull_request_comment import PullRequestComment
 from gprojci_service.models.regression import Regression
+from gprojci_service.models.regression_event import RegressionEvent
+from gprojci_service.models.regression_series import RegressionSeries
 from gprojci_service.models.report import Report
 from gprojci_service.models.sample import Sample
 from gprojci_service.models.series import Series
@@ -34,11 +38,15 @@ __all__ = [
     "InputSet",
     "Job",
     "LogChunk",
+    "Notification",
+    "NotificationChannel",
     "Override",
     "Project",
     "PullRequest",
     "PullRequestComment",
     "Regression",
+    "RegressionEvent",
+    "RegressionSeries",
     "Report",
     "Sample",
     "Series",

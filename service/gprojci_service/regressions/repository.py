@@ -1,29 +1,189 @@
-"""Every query about regressions."""
+"""Every query about regressions, and about the curves that they are found on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import Project, Regression
+from gprojci_service.models import (
+    Commit,
+    Job,
+    Project,
+    Regression,
+    RegressionEvent,
+    RegressionSeries,
+    Report,
+    Sample,
+    Series,
+)
+from gprojci_service.models.regression import OPEN_REGRESSION_STATES
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One value that a default branch's commit was measured to have."""
+
+    series_id: int
+    commit_id: int
+    job_id: int
+    value: float
+    low: float | None
+    high: float | None
 
 
 def by_id(session: Session, regression_id: int) -> Regression | None:
     return session.get(Regression, regression_id)
 
 
-def open_of_series(session: Session, series_id: int) -> Sequence[Regression]:
-    return session.scalars(
-        select(Regression).where(Regression.series_id == series_id, Regression.state.in_(("new", "acknowledged")))
-    ).all()
+def locked(session: Session, regression_id: int) -> Regression | None:
+    return session.scalar(
+        select(Regression)
+        .where(Regression.id == regression_id)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
 
 
-def search(session: Session, *, project: str | None, state: str | None, limit: int) -> Sequence[Regression]:
+def locked_project(session: Session, project_id: int) -> Project | None:
+    """The project, locked: its curves are looked at by one task at a time."""
+    return session.scalar(select(Project).where(Project.id == project_id).with_for_update())
+
+
+def search(
+    session: Session,
+    *,
+    project: str | None = None,
+    states: Iterable[str] = (),
+    owner: str | None = None,
+    before: int | None = None,
+    limit: int,
+) -> Sequence[Regression]:
+    """Regressions, newest first; `before` is an id to page on from."""
     query = select(Regression).order_by(Regression.id.desc()).limit(limit)
     if project:
         query = query.join(Project, Project.id == Regression.project_id).where(Project.name == project)
-    if state:
-        query = query.where(Regression.state == state)
+    if states := tuple(states):
+        query = query.where(Regression.state.in_(states))
+    if owner:
+        query = query.where(Regression.owner == owner)
+    if before is not None:
+        query = query.where(Regression.id < before)
     return session.scalars(query).all()
+
+
+def open_of_project(session: Session, project_id: int) -> Sequence[Regression]:
+    """Regressions that are not fixed, ignored ones too, oldest first."""
+    states = (*OPEN_REGRESSION_STATES, "ignored")
+    return session.scalars(
+        select(Regression)
+        .where(Regression.project_id == project_id, Regression.state.in_(states))
+        .order_by(Regression.id)
+    ).all()
+
+
+def entries_of(session: Session, regression_id: int) -> Sequence[RegressionSeries]:
+    return session.scalars(
+        select(RegressionSeries).where(RegressionSeries.regression_id == regression_id).order_by(RegressionSeries.id)
+    ).all()
+
+
+def entries_of_project(session: Session, project_id: int) -> Sequence[RegressionSeries]:
+    return session.scalars(
+        select(RegressionSeries)
+        .join(Regression, Regression.id == RegressionSeries.regression_id)
+        .where(Regression.project_id == project_id)
+        .order_by(RegressionSeries.id)
+    ).all()
+
+
+def entries_of_series(session: Session, series_id: int) -> list[tuple[RegressionSeries, Regression]]:
+    rows = session.execute(
+        select(RegressionSeries, Regression)
+        .join(Regression, Regression.id == RegressionSeries.regression_id)
+        .where(RegressionSeries.series_id == series_id)
+        .order_by(RegressionSeries.id)
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def series_of(session: Session, regression_id: int) -> list[tuple[RegressionSeries, Series]]:
+    """The series of a regression: those that have not recovered first, of them the largest change where it is known."""
+    rows = session.execute(
+        select(RegressionSeries, Series)
+        .join(Series, Series.id == RegressionSeries.series_id)
+        .where(RegressionSeries.regression_id == regression_id)
+        .order_by(RegressionSeries.id)
+    )
+    found = [(row[0], row[1]) for row in rows]
+    return sorted(
+        found,
+        key=lambda row: (
+            row[0].recovered_by_sha is not None,
+            -(row[0].after / row[0].before) if row[0].before else 0.0,
+        ),
+    )
+
+
+def events_of(session: Session, regression_id: int) -> Sequence[RegressionEvent]:
+    return session.scalars(
+        select(RegressionEvent).where(RegressionEvent.regression_id == regression_id).order_by(RegressionEvent.id)
+    ).all()
+
+
+def commit(session: Session, commit_id: int | None) -> Commit | None:
+    return None if commit_id is None else session.get(Commit, commit_id)
+
+
+def commits_by_prefix(session: Session, project_id: int, prefix: str) -> Sequence[Commit]:
+    """Commits of a project whose SHA begins so; at most two, which is enough to tell that it is ambiguous."""
+    return session.scalars(
+        select(Commit).where(Commit.project_id == project_id, Commit.sha.startswith(prefix, autoescape=True)).limit(2)
+    ).all()
+
+
+def measured_reports(session: Session, project: Project, limit: int) -> list[int]:
+    """The newest reports about commits of the default branch, not of pull requests or the merge queue."""
+    query = (
+        select(Report.id)
+        .join(Job, Job.id == Report.job_id)
+        .where(
+            Report.accepted.is_(True),
+            Job.project_id == project.id,
+            Job.ref == project.default_branch,
+            Job.pull_request_id.is_(None),
+            Job.kind != "merge_group",
+        )
+        .order_by(Report.id.desc())
+        .limit(limit)
+    )
+    return list(session.scalars(query))
+
+
+def measured_values(
+    session: Session, report_ids: Sequence[int], revisions: Sequence[str], series_ids: Sequence[int] | None = None
+) -> list[Measured]:
+    """What those reports measured of `revisions`, of some series or of all, in the order in which they came."""
+    query = (
+        select(Sample.series_id, Sample.commit_id, Report.job_id, Sample.value, Sample.low, Sample.high)
+        .join(Report, Report.id == Sample.report_id)
+        .where(Sample.report_id.in_(report_ids), Sample.revision.in_(revisions))
+        .order_by(Sample.id)
+    )
+    if series_ids is not None:
+        query = query.where(Sample.series_id.in_(series_ids))
+    return [Measured(*row) for row in session.execute(query)]
+
+
+def commits(session: Session, ids: Iterable[int]) -> Sequence[Commit]:
+    return session.scalars(select(Commit).where(Commit.id.in_(list(ids)))).all()
+
+
+def series(session: Session, ids: Iterable[int]) -> Sequence[Series]:
+    return session.scalars(select(Series).where(Series.id.in_(list(ids))).order_by(Series.id)).all()
+
+
+def all_series(session: Session, project_id: int) -> Sequence[Series]:
+    return session.scalars(select(Series).where(Series.project_id == project_id)).all()

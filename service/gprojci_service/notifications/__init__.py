@@ -1,0 +1,1 @@
+"""Channels that asked to be told, and what they are told."""

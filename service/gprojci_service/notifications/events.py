@@ -1,0 +1,12 @@
+"""What channels can be told of."""
+
+from __future__ import annotations
+
+EVENTS = {
+    "gate.failed": "a verdict `fail` on the default branch",
+    "infrastructure.error": "a verdict `error` on the default branch: a worker lost too often, a checkout that fails",
+    "regression.opened": "a regression is new",
+    "regression.reopened": "a fixed regression is back",
+    "regression.fixed": "a regression is fixed",
+    "channel.test": "somebody asked for a test of the channel; goes to that one whatever it asked for",
+}
