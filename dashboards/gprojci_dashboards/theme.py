@@ -188,13 +188,15 @@ def styled(
 
 
 def log_ticks(values: Iterable[float]) -> tuple[list[float], list[str]]:
-    """Tick positions (fractions) at the decades that cover `values`, with percent labels; for log axes of errors."""
+    """Tick positions (fractions) at the decades that cover `values`, and between them where there are few, with percent
+    labels; for log axes of errors."""
     finite = [value for value in values if value > 0 and math.isfinite(value)]
     if not finite:
         return [0.001, 0.01, 0.1], ["0.1%", "1%", "10%"]
     low, high = math.floor(math.log10(min(finite))), math.ceil(math.log10(max(finite)))
     step = max(1, math.ceil((high - low) / 9))
-    positions = [10.0**exponent for exponent in range(low, high + 1, step)]
+    between = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high - low <= 1 else (1.0, 2.0, 5.0) if high - low == 2 else (1.0,)
+    positions = [float(f"{one}e{exponent}") for exponent in range(low, high + 1, step) for one in between]
     return positions, [percent(position) for position in positions]
 
 

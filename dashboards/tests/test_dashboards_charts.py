@@ -47,6 +47,7 @@ FULL: dict[str, Any] = {
             ),
         ),
         0.0035,
+        changes=(history.Change("gproj", 1, 149.0), history.Change("gproj", 0, -0.02), history.Change("gone", 1, 0.1)),
     ),
     "error_distribution": error_distribution.DistributionData(
         "dQ",
@@ -179,6 +180,15 @@ def test_names_of_neighbours_go_to_opposite_sides() -> None:
 def test_messages_cannot_bring_markup() -> None:
     text = charts.load("history").figure(FULL["history"]).to_json()
     assert "first &lt;b&gt;" in text or "first \\u0026lt;b" in text
+
+
+def test_history_marks_where_a_level_changed_and_which_way() -> None:
+    traces = json.loads(charts.load("history").figure(FULL["history"]).to_json())["data"]
+    marks = {trace["name"]: (trace["x"], trace["text"], trace["marker"]["symbol"]) for trace in traces[1:]}
+    assert marks == {
+        "worse from here on": ([1], ["150×"], "triangle-up"),
+        "better from here on": ([0], ["−2%"], "triangle-down"),
+    }
 
 
 def test_heat_map_turns_at_the_limit_and_keeps_nan_visible() -> None:

@@ -295,6 +295,7 @@ def addresses(jobs: dict[str, int]) -> list[str]:
         f"{project}/compare?base=1a2b&head=7081&tensor=dk",
         "/jobs",
         "/jobs?state=fail",
+        "/regressions",
         "/inputs",
         "/workers",
         "/reports",

@@ -46,6 +46,15 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A change of level of a backend, from the commit at `position` on; `change` is new over old level, minus one."""
+
+    backend: str
+    position: int
+    change: float
+
+
+@dataclass(frozen=True)
 class HistoryData:
     """unit: "fraction" (an error, shown as percent on a log axis), "ratio" (to `against`) or "seconds"."""
 
@@ -55,6 +64,7 @@ class HistoryData:
     lines: tuple[Line, ...]
     limit: float | None = None
     against: str = ""
+    changes: tuple[Change, ...] = ()
 
 
 def shown(value: float, unit: str) -> str:
@@ -108,6 +118,7 @@ def figure(data: HistoryData) -> go.Figure:
                 hovertemplate="%{text}<extra></extra>",
             )
         )
+    _mark_changes(chart, data, commits)
     y_axis = theme.axis(data.metric)
     everything = [value.value for line in data.lines for value in line.values]
     if data.limit is not None:
@@ -145,6 +156,43 @@ def figure(data: HistoryData) -> go.Figure:
         yaxis=y_axis,
     )
     return chart
+
+
+def _mark_changes(chart: go.Figure, data: HistoryData, commits: dict[int, Commit]) -> None:
+    """A triangle where a level changed, pointing the way it went; all are the better the lower they are."""
+    values = {(line.backend, value.position): value.value for line in data.lines for value in line.values}
+    there = [one for one in data.changes if values.get((one.backend, one.position), 0.0) > 0]
+    for worse, name, tone in ((True, "worse from here on", theme.LIMIT), (False, "better from here on", theme.GOOD)):
+        marked = [one for one in there if (one.change > 0) == worse and one.position in commits]
+        if not marked:
+            continue
+        chart.add_trace(
+            go.Scatter(
+                x=[one.position for one in marked],
+                y=[values[one.backend, one.position] for one in marked],
+                mode="markers+text",
+                marker={"symbol": f"triangle-{'up' if worse else 'down'}", "size": 13, "color": tone.light},
+                text=[changed(one.change) for one in marked],
+                textposition="top center" if worse else "bottom center",
+                textfont={"size": 11, "color": tone.light},
+                name=name,
+                zorder=3,
+                cliponaxis=False,
+                hovertext=[
+                    f"<b>{html.escape(one.backend)}</b> {changed(one.change)} from "
+                    f"{html.escape(commits[one.position].sha[:8])} on"
+                    for one in marked
+                ],
+                hovertemplate="%{hovertext}<extra></extra>",
+            )
+        )
+
+
+def changed(change: float) -> str:
+    """A change of level as text: `+3.1%`, `−4%`, `43×`."""
+    if change >= 10:
+        return f"{change + 1:.3g}×"
+    return f"{'−' if change < 0 else '+'}{percent(abs(change))}"
 
 
 def _position(value: float, unit: str) -> float:

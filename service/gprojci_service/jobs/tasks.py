@@ -1,4 +1,4 @@
-"""Task: the reaper, which finds what was lost: leases, messages, decisions, comments, reports to GitHub, notifications."""
+"""Task: the reaper, which finds what was lost: leases, messages, decisions, comments, reports, notifications."""
 
 from __future__ import annotations
 

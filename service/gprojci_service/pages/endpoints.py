@@ -24,7 +24,7 @@ from gprojci_service import __version__
 from gprojci_service.access import sessions
 from gprojci_service.access.service import SessionDep, require_read
 from gprojci_service.errors import ServiceError, Unauthorized
-from gprojci_service.pages import comparison, history, imported, input_sets, job, service
+from gprojci_service.pages import comparison, history, imported, input_sets, job, regressions, service
 from gprojci_service.pages.formatting import FILTERS
 
 HERE = Path(__file__).parent
@@ -88,6 +88,7 @@ router = APIRouter(
     dependencies=[Depends(look_at_visitor, scope="function"), Depends(require_read, scope="function")],
 )
 Before = Annotated[int | None, Query(ge=1, le=2**62)]
+Page = Annotated[int, Query(ge=1, le=100_000)]
 JobId = Annotated[int, PathParameter(ge=1, le=2**62)]
 
 
@@ -200,6 +201,18 @@ def job_live(request: Request, session: SessionDep, job_id: JobId) -> Response:
     """The part of a job's page that moves; once the job has ended it has the browser load the whole page."""
     view = job.live(session, job_id)
     return render(request, "_job_live.html", headers={} if view.live else {"HX-Refresh": "true"}, view=view)
+
+
+@router.get("/regressions")
+def regression_list(request: Request, session: SessionDep, page: Page = 1) -> Response:
+    view = regressions.regressions(session, request.query_params, page)
+    return render(request, "regressions.html", view=view, section="regressions")
+
+
+@router.get("/regressions/{regression_id}")
+def regression_page(request: Request, session: SessionDep, regression_id: JobId) -> Response:
+    view = regressions.regression(session, regression_id, request.query_params)
+    return render(request, "regression.html", view=view, section="regressions", draws=view.drawing is not None)
 
 
 @router.get("/reports")

@@ -7,13 +7,15 @@ from statistics import median
 
 from sqlalchemy.orm import Session
 
-from gprojci_dashboards.charts.history import Commit, HistoryData, Line, Value
-from gprojci_service.models import Series
+from gprojci_dashboards.charts.history import Change, Commit, HistoryData, Line, Value
+from gprojci_service.models import Project, Series
 from gprojci_service.pages import drawings, findings, repository, service
 from gprojci_service.pages.formatting import absolute, clean, first_line, metric
 from gprojci_service.pages.repository import ValueRow
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import Drawing, HistoryView
+from gprojci_service.projects.ancestry import in_order, moment_of
+from gprojci_service.regressions import curves
 
 COMMITS = 200
 _ORDER = ("dq_error", "dq_error_worst", "dk_error", "dk_error_worst", "forward_backward_ratio_anchor")
@@ -48,7 +50,7 @@ def history(session: Session, owner: str, name: str, choices: Mapping[str, str],
     drawing = None
     if rows:
         limit = findings.limit_of_metric(repository.policy_in_force(session, project.id), chosen)
-        drawing = _drawing(session, chosen, case, [offered[backend] for backend in selected], rows, limit)
+        drawing = draw(session, project, [offered[backend] for backend in selected], rows, limit)
     return HistoryView(
         project=project,
         metric=chosen,
@@ -70,11 +72,12 @@ def history(session: Session, owner: str, name: str, choices: Mapping[str, str],
     )
 
 
-def _drawing(
-    session: Session, chosen: str, case: str, series: list[Series], rows: list[ValueRow], limit: float | None
+def draw(
+    session: Session, project: Project, series: list[Series], rows: list[ValueRow], limit: float | None
 ) -> Drawing:
-    commits = {row.commit.id: row.commit for row in rows}
-    ordered = sorted(commits.values(), key=lambda commit: (commit.authored_at or commit.created_at, commit.id))
+    """Series of one metric and case over the commits of `rows`, with their changes of level on the default branch."""
+    chosen, case = series[0].metric, series[0].case
+    ordered = in_order({row.commit.id: row.commit for row in rows}.values())
     position = {commit.id: index for index, commit in enumerate(ordered)}
     verdicts = repository.verdicts_of_jobs(session, {row.job_id for row in rows})
     failing = {(job_id, *key) for job_id, verdict in verdicts.items() for key in findings.failing_metrics(verdict)}
@@ -111,16 +114,22 @@ def _drawing(
                 commit.sha,
                 first_line(commit.message),
                 clean(commit.author_name) or "unknown author",
-                absolute(commit.authored_at or commit.created_at),
+                absolute(moment_of(commit)),
             )
             for index, commit in enumerate(ordered)
         ),
         lines=tuple(lines),
         limit=limit,
         against="the anchor" if "ratio_anchor" in chosen else "",
+        changes=tuple(
+            Change(curve.series.backend, position[curve.commits[step.index].id], step.change)
+            for curve, steps in curves.of_series(session, project, [item.id for item in series])
+            for step in steps
+            if curve.commits[step.index].id in position
+        ),
     )
     caption = (
         f"{len(ordered)} commits, oldest on the left. Bars span re-runs or the interval. "
-        "A cross failed the gate; a click opens its job."
+        "A cross failed the gate; a click opens its job. A triangle: the level of the default branch changed here."
     )
     return drawings.history(data, caption)

@@ -20,6 +20,7 @@ from gprojci_service.models import (
     LogChunk,
     Project,
     PullRequest,
+    Regression,
     Report,
     Sample,
     Series,
@@ -408,3 +409,17 @@ def newest_input_values(session: Session, case: str, metrics: list[str]) -> list
         .group_by(Sample.series_id)
     )
     return _values(session, Sample.id.in_(newest))
+
+
+def regressions(
+    session: Session, project: str, states: Iterable[str], sort: str, offset: int, limit: int
+) -> list[tuple[Regression, Project]]:
+    """Regressions with their project; `sort` is `newest` or `changed`."""
+    query = select(Regression, Project).join(Project, Project.id == Regression.project_id)
+    if project:
+        query = query.where(Project.name == project)
+    if states := tuple(states):
+        query = query.where(Regression.state.in_(states))
+    order = Regression.updated_at.desc() if sort == "changed" else Regression.id.desc()
+    rows = session.execute(query.order_by(order, Regression.id.desc()).offset(offset).limit(limit))
+    return [(row[0], row[1]) for row in rows]

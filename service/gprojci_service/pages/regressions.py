@@ -1,0 +1,132 @@
+"""Assembles the list of regressions and the page of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from sqlalchemy.orm import Session
+
+from gprojci_service.models import Project, Regression, RegressionSeries, Series
+from gprojci_service.models.regression import OPEN_REGRESSION_STATES, REGRESSION_STATES
+from gprojci_service.pages import history
+from gprojci_service.pages import repository as pages
+from gprojci_service.pages.formatting import by_unit, metric
+from gprojci_service.pages.scatter import pick
+from gprojci_service.pages.schemas import (
+    RegressionRow,
+    RegressionSeriesView,
+    RegressionsView,
+    RegressionView,
+)
+from gprojci_service.regressions import repository, service, wording
+
+PAGE = 50
+COMMITS = 120
+SORTS = {"newest": "newest first", "changed": "last changed first"}
+_FILTERS = {"open": "open", **dict.fromkeys(REGRESSION_STATES, ""), "all": "all"}
+
+
+def regressions(session: Session, choices: Mapping[str, str], page: int) -> RegressionsView:
+    """The list, by what the address chooses: state, project, order."""
+    state = pick(choices.get("state"), list(_FILTERS), "open")
+    names = [project.name for project in pages.projects(session)]
+    project = pick(choices.get("project"), ["", *names])
+    sort = pick(choices.get("sort"), list(SORTS), "newest")
+    states = {"open": OPEN_REGRESSION_STATES, "all": ()}.get(state, (state,))
+    found = pages.regressions(session, project, states, sort, (page - 1) * PAGE, PAGE + 1)
+    chosen = {"state": state, "project": project, "sort": sort}
+    return RegressionsView(
+        rows=tuple(_row(session, regression, owner) for regression, owner in found[:PAGE]),
+        state=state,
+        states=tuple((key, words or key) for key, words in _FILTERS.items()),
+        project=project,
+        projects=("", *names),
+        project_words={"": "all projects"} | {name: name for name in names},
+        sort=sort,
+        sorts=tuple(SORTS),
+        sort_words=SORTS,
+        address=lambda **other: _address(chosen | other),
+        newer=_address(chosen, page - 1) if page > 1 else None,
+        older=_address(chosen, page + 1) if len(found) > PAGE else None,
+    )
+
+
+def _address(choices: dict[str, str], page: int = 1) -> str:
+    query = {key: value for key, value in choices.items() if value} | ({"page": str(page)} if page > 1 else {})
+    return f"/regressions?{urlencode(query)}"
+
+
+def _row(session: Session, regression: Regression, project: Project) -> RegressionRow:
+    shown = repository.series_of(session, regression.id)
+    first_bad = repository.commit(session, regression.first_bad_id)
+    assert first_bad is not None
+    worst = shown[0] if shown else None
+    return RegressionRow(
+        regression=regression,
+        project=project,
+        first_bad=first_bad,
+        title=_title(shown),
+        amount=wording.amount(worst[0]) if worst else "",
+        count=len(shown),
+        hardware=", ".join(sorted({series.hardware for _, series in shown})),
+    )
+
+
+def _title(shown: list[tuple[RegressionSeries, Series]]) -> str:
+    if not shown:
+        return "no series"
+    _, series = shown[0]
+    first = f"{metric(series.metric)} of {series.backend} on {series.case}"
+    return first if len(shown) == 1 else f"{len(shown)} series: {first}, …"
+
+
+def regression(session: Session, regression_id: int, choices: Mapping[str, str]) -> RegressionView:
+    """One of them, with the curve of the series that the address chooses.
+
+    Raises:
+        RegressionNotFound: there is none of that number.
+    """
+    found = service.get(session, regression_id)
+    project = session.get_one(Project, found.project_id)
+    shown = repository.series_of(session, found.id)
+    chosen = next((one for one in shown if str(one[1].id) == choices.get("series")), shown[0] if shown else None)
+    last_good = repository.commit(session, found.last_good_id)
+    first_bad = repository.commit(session, found.first_bad_id)
+    assert first_bad is not None
+    drawing = None
+    if chosen is not None:
+        rows = pages.history_values(session, [chosen[1].id], project.default_branch, COMMITS)
+        drawing = history.draw(session, project, [chosen[1]], rows, chosen[0].limit) if rows else None
+    return RegressionView(
+        regression=found,
+        project=project,
+        title=_title(shown),
+        last_good=last_good,
+        first_bad=first_bad,
+        compare=f"/projects/{project.name}/compare?base={last_good.sha}&head={first_bad.sha}" if last_good else None,
+        series=tuple(_series_view(found, entry, series) for entry, series in shown),
+        chosen=chosen[1].id if chosen else 0,
+        drawing=drawing,
+        log_command=f"git log --first-parent {last_good.sha[:12] + '..' if last_good else ''}{first_bad.sha[:12]}",
+        measure_command=(
+            f"gprojci job run {project.name} {first_bad.sha}" + (f" --base {last_good.sha}" if last_good else "")
+        ),
+        triage_command=f"gprojci regression ack {found.id} --owner NAME",
+        events=tuple(repository.events_of(session, found.id)),
+    )
+
+
+def _series_view(regression: Regression, entry: RegressionSeries, series: Series) -> RegressionSeriesView:
+    return RegressionSeriesView(
+        id=series.id,
+        name=f"{metric(series.metric)} of {series.backend}",
+        where=f"{series.case} on {series.hardware}",
+        before=by_unit(entry.before, series.unit),
+        after=by_unit(entry.after, series.unit),
+        amount=wording.amount(entry),
+        noise="–" if entry.noise is None else f"±{entry.noise:.2%}",
+        limit=by_unit(entry.limit, series.unit),
+        recovered_by_sha=entry.recovered_by_sha,
+        address=f"/regressions/{regression.id}?series={series.id}",
+    )
