@@ -22,7 +22,7 @@ from gprojci_service.inputs.endpoints import router as inputs
 from gprojci_service.inputs.endpoints import worker_router as worker_inputs
 from gprojci_service.jobs.endpoints import router as jobs
 from gprojci_service.notifications.endpoints import router as notifications
-from gprojci_service.pages import actions
+from gprojci_service.pages import actions, regression_actions
 from gprojci_service.pages import endpoints as pages
 from gprojci_service.projects.endpoints import router as projects
 from gprojci_service.regressions.endpoints import router as regressions
@@ -78,6 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(health)
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(actions.router, include_in_schema=False)
+    app.include_router(regression_actions.router, include_in_schema=False)
     pages.mount_static(app)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from gprojci_service.models import Commit, Job, Notification, Regression, RegressionEvent, RegressionSeries, Series
@@ -232,3 +235,28 @@ def test_the_commands_do_the_same(service, stepped, monkeypatch):
     assert "u: comment as agreed" in shown
     assert "acknowledged → ignored known" in shown
     assert '"state": "reopened"' in run("show", number, "--json")
+
+
+def test_on_its_page_whoever_is_signed_in_does_the_same_and_nobody_else(service, stepped):
+    browser = TestClient(service.app, follow_redirects=False)
+    page = f"/regressions/{stepped.only().id}"
+
+    def post(path, **fields):
+        found = re.search(r'name="csrf" value="([^"]+)"', browser.get(page if path != "/sign-in" else path).text)
+        mark = html.unescape(found.group(1)) if found else "none"
+        return browser.post(path, data={"csrf": mark, **fields}).status_code
+
+    assert [post(f"{page}/{what}", text="x") for what in ("state", "owner", "comments")] == [401, 401, 401]
+    secret = service.write_headers["Authorization"].removeprefix("Bearer ")
+    assert post("/sign-in", token=secret, next=page) == 303
+    assert post(f"{page}/comments", text="x", csrf="forged") == 403
+    assert post(f"{page}/state", state="ignored", reason="") == 422
+    assert post(f"{page}/state", state="acknowledged", reason="it is the mask", commit="") == 303
+    assert post(f"{page}/owner", owner="Ada") == 303
+    assert post(f"{page}/comments", text="looking") == 303
+    said = [(event.kind, event.after, event.text, event.author) for event in stepped.all(RegressionEvent)][2:]
+    assert said == [
+        ("state", "acknowledged", "it is the mask", "u"),
+        ("owner", "Ada", None, "u"),
+        ("comment", None, "looking", "u"),
+    ]

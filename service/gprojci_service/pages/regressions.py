@@ -12,13 +12,13 @@ from gprojci_service.models.regression import OPEN_REGRESSION_STATES, REGRESSION
 from gprojci_service.pages import history
 from gprojci_service.pages import repository as pages
 from gprojci_service.pages.formatting import by_unit, metric
-from gprojci_service.pages.scatter import pick
-from gprojci_service.pages.schemas import (
+from gprojci_service.pages.regression_views import (
     RegressionRow,
     RegressionSeriesView,
     RegressionsView,
     RegressionView,
 )
+from gprojci_service.pages.scatter import pick
 from gprojci_service.regressions import repository, service, wording
 
 PAGE = 50
@@ -114,6 +114,7 @@ def regression(session: Session, regression_id: int, choices: Mapping[str, str])
         ),
         triage_command=f"gprojci regression ack {found.id} --owner NAME",
         events=tuple(repository.events_of(session, found.id)),
+        ways=service.TRANSITIONS[found.state],
     )
 
 

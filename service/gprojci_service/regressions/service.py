@@ -79,7 +79,7 @@ def change_state(
     """
     regression = _found(repository.locked(session, regression_id), regression_id)
     said = (reason or "").strip() or None
-    if state not in (*TRANSITIONS[regression.state], regression.state):
+    if state == "new" or state not in (*TRANSITIONS[regression.state], regression.state):
         ways = " or ".join(TRANSITIONS[regression.state])
         raise TransitionForbidden(
             f"regression {regression_id} is {regression.state} and cannot become {state}; it can become {ways}"
