@@ -19,6 +19,7 @@ import gprojci_suite.cli
 import gprojci_workers.cli
 import gprojci_workers.settings
 from gprojci_service.app import create_app
+from gprojci_service.client import ServiceCommand
 from gprojci_service.jobs.service import TRANSIENT
 from gprojci_service.models.attempt import ATTEMPT_STATES
 from gprojci_service.models.job import JOB_STATES
@@ -39,6 +40,7 @@ DOCUMENTS = {
     for path in sorted(ROOT.rglob("*.md"))
     if not any(part.startswith(".") or part in NOT_OURS for part in path.relative_to(ROOT).parts)
 }
+SHARED = ("--url", "--token", "--json")
 SERVICE, WORKERS, SUITE = "service/README.md", "workers/README.md", "kernels/suite/README.md"
 
 
@@ -76,7 +78,7 @@ def test_every_setting_has_its_row_with_its_default(document: str, settings: typ
 def test_the_documents_name_no_setting_that_does_not_exist() -> None:
     models = (gprojci_service.settings.Settings, gprojci_workers.settings.Settings)
     known = {f"GPROJCI_{name.upper()}" for model in models for name in model.model_fields}
-    known |= {"GPROJCI_URL", "GPROJCI_TOKEN"}  # of `gprojci job`
+    known |= {"GPROJCI_URL", "GPROJCI_TOKEN"}  # of the commands
     known |= {"GPROJCI_NETWORK", "GPROJCI_FA3_LIBRARY", "GPROJCI_FA3_CUDART"}  # of the suite
     known |= {"GPROJCI_LISTEN"}  # of docker-compose.yml
     known |= {"GPROJCI_CHROMIUM"}  # of tests/browser
@@ -96,7 +98,8 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 def options(command: click.Command) -> list[str]:
     """The long options of a command."""
     found = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    return [name for option in found for name in (*option.opts, *option.secondary_opts) if name.startswith("--")]
+    names = [name for option in found for name in (*option.opts, *option.secondary_opts) if name.startswith("--")]
+    return [name for name in names if not isinstance(command, ServiceCommand) or name not in SHARED]
 
 
 def test_every_command_of_the_service_has_its_row_with_its_options() -> None:
@@ -106,6 +109,10 @@ def test_every_command_of_the_service_has_its_row_with_its_options() -> None:
         found = rows(SERVICE, call)
         assert len(found) == 1, f"{SERVICE}: `{call}` needs one row"
         assert [name for name in options(command) if name not in found[0]] == [], call
+
+
+def test_the_options_of_all_commands_about_a_service_are_documented() -> None:
+    assert missing(SERVICE, list(SHARED)) == []
 
 
 def test_every_option_of_a_group_is_documented() -> None:

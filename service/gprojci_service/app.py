@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from gprojci_service import __version__
 from gprojci_service.access.endpoints import router as tokens
+from gprojci_service.bisections.endpoints import router as bisections
 from gprojci_service.context import Context
 from gprojci_service.errors import ServiceError
 from gprojci_service.gate.endpoints import override_router as overrides
@@ -28,6 +29,7 @@ from gprojci_service.projects.endpoints import router as projects
 from gprojci_service.regressions.endpoints import router as regressions
 from gprojci_service.reports.endpoints import router as reports
 from gprojci_service.results.endpoints import router as results
+from gprojci_service.schedules.endpoints import router as schedules
 from gprojci_service.settings import Settings, load_settings
 from gprojci_service.webhooks.endpoints import router as webhooks
 from gprojci_service.workers.endpoints import list_router as workers
@@ -71,6 +73,8 @@ def create_app(settings: Settings) -> FastAPI:
         inputs,
         workers,
         tokens,
+        bisections,
+        schedules,
     )
     for router in (*public, worker_api, worker_reports, worker_inputs):
         app.include_router(router, prefix="/api/v1")

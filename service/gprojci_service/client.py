@@ -1,36 +1,136 @@
-"""How the commands speak to a running service over its REST API."""
+"""How the commands speak to a running service: the options they share, a call, and how an answer is shown."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
 import click
 import httpx
 
+DEFAULT_URL = "http://127.0.0.1:8000"
+POLL_SECONDS = 2.0
+# A service that is started anew must not end a script that waits for it.
+OUTAGE_SECONDS = 60.0
+_URL, _TOKEN, _JSON = "gprojci.url", "gprojci.token", "gprojci.json"
+
+
+def _remember(key: str) -> Any:
+    def callback(context: click.Context, _: click.Parameter, value: Any) -> None:
+        if value:
+            context.meta[key] = value
+
+    return callback
+
+
+def _shared_options() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--url"],
+            help=f"Address of the service (GPROJCI_URL; {DEFAULT_URL}).",
+            expose_value=False,
+            callback=_remember(_URL),
+        ),
+        click.Option(
+            ["--token"],
+            help="Token of scope write (GPROJCI_TOKEN).",
+            expose_value=False,
+            callback=_remember(_TOKEN),
+        ),
+        click.Option(
+            ["--json"],
+            is_flag=True,
+            help="Print the answer as JSON.",
+            expose_value=False,
+            callback=_remember(_JSON),
+        ),
+    ]
+
+
+class ServiceCommand(click.Command):
+    """A command about a running service: it has `--url`, `--token` and `--json`, and gets a client of `/api/v1`."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.params += _shared_options()
+
+    def invoke(self, context: click.Context) -> Any:
+        """Runs it with the client as the context's object."""
+        context.obj = context.with_resource(connect(context))
+        return super().invoke(context)
+
+
+class ServiceGroup(click.Group):
+    """A group whose commands are about a running service."""
+
+    command_class = ServiceCommand
+
 
 def speaks_to_the_service(group: Callable[[], None]) -> Callable[..., None]:
-    """Gives a command group `--url` and `--token`, and its commands an HTTP client of `/api/v1` as their object."""
+    """Gives a plain group `--url` and `--token` before its commands, and these the client as their object."""
 
-    @click.option(
-        "--url",
-        envvar="GPROJCI_URL",
-        default="http://127.0.0.1:8000",
-        show_default=True,
-        help="Address of the service (GPROJCI_URL).",
-    )
-    @click.option("--token", "secret", envvar="GPROJCI_TOKEN", help="Token of scope write (GPROJCI_TOKEN).")
+    @click.option("--url", help="Address of the service (GPROJCI_URL).", expose_value=False, callback=_remember(_URL))
+    @click.option("--token", help="Token of scope write.", expose_value=False, callback=_remember(_TOKEN))
     @click.pass_context
     @wraps(group)
-    def connected(context: click.Context, url: str, secret: str | None) -> None:
-        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        client = httpx.Client(base_url=url.rstrip("/") + "/api/v1", headers=headers, timeout=30)
-        context.obj = context.with_resource(client)
+    def connected(context: click.Context) -> None:
+        context.obj = context.with_resource(connect(context))
         group()
 
     return connected
+
+
+def connect(context: click.Context) -> httpx.Client:
+    """An HTTP client of the service that options or environment name; it contacts nobody before it is used."""
+    url = context.meta.get(_URL) or os.environ.get("GPROJCI_URL") or DEFAULT_URL
+    token = context.meta.get(_TOKEN) or os.environ.get("GPROJCI_TOKEN")
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"--url (GPROJCI_URL): {url!r} must begin with http:// or https://")
+    headers = {"Authorization": f"Bearer {token.strip()}"} if token else {}
+    return httpx.Client(base_url=url.rstrip("/") + "/api/v1", headers=headers, timeout=30)
+
+
+def named_service() -> str | None:
+    """What `--url` was given, if it was."""
+    url: str | None = click.get_current_context().meta.get(_URL)
+    return url
+
+
+def page(client: httpx.Client, path: str) -> str:
+    """Address of a page of the service."""
+    return str(client.base_url).rstrip("/").removesuffix("/api/v1") + path
+
+
+def wants_json() -> bool:
+    """Whether `--json` was given."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
+def show(value: Any, lines: Iterable[str]) -> None:
+    """Prints an answer: `value` as one JSON document where `--json` asks for it, else the lines."""
+    if wants_json():
+        click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+    else:
+        for line in lines:
+            click.echo(line)
+
+
+def note(text: str) -> None:
+    """Says something beside the answer: to people, never into the JSON or a pipe."""
+    if not wants_json():
+        click.echo(text, err=True)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Lines of a table whose columns are as wide as their widest cell; the last one runs free."""
+    cells = [header, *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
 def call(client: httpx.Client, method: str, path: str, **request: Any) -> Any:
@@ -41,11 +141,35 @@ def call(client: httpx.Client, method: str, path: str, **request: Any) -> Any:
 def answer(client: httpx.Client, method: str, path: str, **request: Any) -> httpx.Response:
     """The answer where it is a success; an error of the service ends the command with its detail in one line."""
     response = client.request(method, path, **request)
-    if response.is_success:
-        return response
+    if not response.is_success:
+        end(response)
+    return response
+
+
+def end(response: httpx.Response) -> None:
+    """Ends the command with an error of the service in one line: exit code 3 for its faults, 2 for the caller's."""
     try:
         detail = response.json()["detail"]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         detail = response.text[:300]
+    if response.status_code == 401 and "GPROJCI_TOKEN" not in os.environ:
+        detail += "; give it with --token or GPROJCI_TOKEN"
     click.echo(f"gprojci: HTTP {response.status_code}: {detail}", err=True)
     sys.exit(3 if response.status_code >= 500 else 2)
+
+
+def poll(client: httpx.Client, path: str, **request: Any) -> httpx.Response:
+    """As `answer` of a GET, for commands that wait: a service that is away for up to a minute is waited for."""
+    give_up = time.monotonic() + OUTAGE_SECONDS
+    while True:
+        try:
+            response = client.get(path, **request)
+            if response.status_code not in (502, 503, 504) or time.monotonic() > give_up:
+                break
+        except httpx.TransportError:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(POLL_SECONDS)
+    if not response.is_success:
+        end(response)
+    return response

@@ -21,6 +21,8 @@ REAP = "gprojci.reap"
 RECONCILE = "gprojci.reconcile"
 WATCH = "gprojci.watch"
 NOTIFY = "gprojci.notify"
+ADVANCE = "gprojci.advance_bisection"
+RUN_SCHEDULES = "gprojci.run_schedules"
 MEASURE = "gprojci.measure"
 
 # A message may stay unacknowledged as long as the longest attempt; only then does Redis deliver it again.

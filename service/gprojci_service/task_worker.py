@@ -22,6 +22,8 @@ from gprojci_service.settings import Settings, load_settings
 from gprojci_service.tasks import TASKS
 
 _PR_SET_PDEATHSIG = 1
+# Timetables of projects are in whole minutes.
+SCHEDULES_SECONDS = 60.0
 
 
 @cache
@@ -57,7 +59,10 @@ def build() -> Celery:
 
 def timetable(settings: Settings) -> dict[str, dict[str, Any]]:
     """What runs again and again; without credentials nobody at GitHub can be asked."""
-    entries = {"reaper": _every(settings.reaper_seconds, queue.REAP)}
+    entries = {
+        "reaper": _every(settings.reaper_seconds, queue.REAP),
+        "schedules": _every(SCHEDULES_SECONDS, queue.RUN_SCHEDULES),
+    }
     if not isinstance(connect(settings), Recorder):
         entries["reconcile"] = _every(settings.reconcile_seconds, queue.RECONCILE)
     return entries

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gprojci_service import queue
+from gprojci_service.bisections.tasks import advance
 from gprojci_service.comments.tasks import carry_out_comment
 from gprojci_service.gate.tasks import decide
 from gprojci_service.github.tasks import report_to_github
 from gprojci_service.jobs.tasks import reap
 from gprojci_service.notifications.tasks import notify
 from gprojci_service.regressions.tasks import watch
+from gprojci_service.schedules.tasks import run_schedules
 from gprojci_service.webhooks.tasks import process_delivery, reconcile
 
 TASKS: dict[str, Callable[..., None]] = {
@@ -22,4 +24,6 @@ TASKS: dict[str, Callable[..., None]] = {
     queue.RECONCILE: reconcile,
     queue.WATCH: watch,
     queue.NOTIFY: notify,
+    queue.ADVANCE: advance,
+    queue.RUN_SCHEDULES: run_schedules,
 }

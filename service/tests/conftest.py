@@ -86,6 +86,31 @@ class Service:
         """A worker claims."""
         return self.worker("/claim", {"worker": name, "claim_id": claim_id or uuid.uuid4().hex, "job_id": job_id})
 
+    def measure(self, outcome: Callable[[int, int], dict[str, Any] | str]) -> list[tuple[int, int]]:
+        """Claims and answers every job that waits, and works off what follows; commits are numbers, twice over.
+
+        `outcome(number of the head, effort)` gives a report, or the failure kind. Returns what it was asked for.
+        """
+        asked = []
+        while (answer := self.claim()).status_code == 200:
+            job, attempt = answer.json()["job"], answer.json()["attempt"]
+            number = int(job["head_sha"][:2])
+            asked.append((number, job["effort"]))
+            facts = {"message": "m", "author_name": "A", "author_email": "a@b.c", "parents": []}
+            commits = {"head": job["head_sha"], "base": job["base_sha"] or f"{number - 1:02d}" * 20}
+            resolved = {
+                name: {"sha": sha, "authored_at": "2026-01-02T03:04:05Z", **facts} for name, sha in commits.items()
+            }
+            held = {"fencing_token": attempt["fencing_token"]}
+            self.worker(f"/attempts/{attempt['id']}/heartbeat", {**held, "step": "run", "resolved": resolved})
+            found = outcome(number, job["effort"])
+            end = {"status": "measured", "report": found} if isinstance(found, dict) else {"status": found}
+            end["manifests"] = {"head": MANIFEST, "base": MANIFEST}
+            taken = self.worker(f"/attempts/{attempt['id']}/report", {**held, **end})
+            assert taken.status_code == 200, taken.text
+            self.work_off()
+        return asked
+
     def job(self, job_id: int) -> dict[str, Any]:
         """A job as the API shows it."""
         answer = self.client.get(f"/api/v1/jobs/{job_id}")

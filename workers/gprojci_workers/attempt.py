@@ -184,6 +184,7 @@ class Attempt:
             device=self.device,
             input_directory=self.inputs.directory,
             seconds=left,
+            effort=self.job["effort"],
         )
         spec_file, report_file, home = self.scratch / "spec.json", self.scratch / "report.json", self.scratch / "home"
         home.mkdir()

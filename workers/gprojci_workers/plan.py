@@ -47,12 +47,14 @@ def make_spec(
     device: Device,
     input_directory: Path | None,
     seconds: float,
+    effort: int = 1,
 ) -> RunSpec:
     """The spec of one session.
 
     Args:
         builds, commits: by revision, `head` and (where there is one) `base`.
         seconds: what is left of the attempt's hard limit.
+        effort: how many times the manifest's pairs are measured.
     """
     policy = base or head
     manifests: tuple[tuple[SubjectRevision, Manifest | None], ...] = (("head", head), ("base", base))
@@ -110,8 +112,8 @@ def make_spec(
         input_directory=str(input_directory) if input_directory else None,
         throughput=ThroughputSpec(
             shapes=tuple(shapes),
-            pairs=timing.pairs,
-            max_pairs=timing.max_pairs,
+            pairs=timing.pairs * effort,
+            max_pairs=timing.max_pairs * effort,
             margin=min(kernel, default=0.1),
             step_models=models,
             step_margin=min(step, default=None),

@@ -7,16 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from gprojci_service.access.service import SessionDep, require_read, require_write
-from gprojci_service.gate import overrides, repository, service
-from gprojci_service.gate.schemas import OverrideCreate, OverrideOut, VerdictListed
+from gprojci_service.gate import overrides, repository, service, standing
+from gprojci_service.gate.schemas import GateOut, OverrideCreate, OverrideOut, VerdictListed
 from gprojci_service.models import Override, Token, Verdict
 from gprojci_service.projects import service as projects
 
-router = APIRouter(prefix="/verdicts", tags=["verdicts"], dependencies=[Depends(require_read, scope="function")])
+router = APIRouter(tags=["verdicts"], dependencies=[Depends(require_read, scope="function")])
 override_router = APIRouter(prefix="/overrides", tags=["overrides"])
 
 
-@router.get("", response_model=list[VerdictListed])
+@router.get("/verdicts", response_model=list[VerdictListed])
 def list_verdicts(
     session: SessionDep,
     project: str | None = None,
@@ -25,6 +25,12 @@ def list_verdicts(
 ) -> list[Verdict]:
     """Verdicts, newest first."""
     return service.search(session, project=project, head_sha=head_sha, limit=limit)
+
+
+@router.get("/projects/{owner}/{name}/gate/{commit}")
+def get_gate(session: SessionDep, owner: str, name: str, commit: str) -> GateOut:
+    """Where a commit stands, by its SHA or the beginning of it: the newest gating job of each hardware class."""
+    return standing.standing(session, f"{owner}/{name}", commit)
 
 
 @override_router.get("", response_model=list[OverrideOut], dependencies=[Depends(require_read, scope="function")])

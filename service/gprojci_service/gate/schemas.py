@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gprojci_service.jobs.schemas import SHA_PATTERN, VerdictOut
+
+GateWord = Literal["pass", "fail", "neutral", "error", "pending"]
+
+
+class GateJob(BaseModel):
+    """The newest gating job of a commit on one hardware class."""
+
+    id: int
+    hardware: str
+    state: str
+    word: str
+    summary: str
+
+
+class GateOut(BaseModel):
+    """Where a commit stands."""
+
+    project: str
+    head_sha: str
+    word: GateWord = Field(description="fail before pending before error before neutral before pass.")
+    jobs: list[GateJob]
 
 
 class VerdictListed(VerdictOut):

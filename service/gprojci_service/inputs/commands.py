@@ -14,7 +14,8 @@ from urllib.parse import quote
 import click
 import httpx
 
-from gprojci_service.client import answer, call, speaks_to_the_service
+from gprojci_service.client import ServiceGroup, answer, call, note, show, table
+from gprojci_service.progress import progress
 from gprojci_suite.contract import input_file
 from gprojci_suite.contract.tensor_file import MalformedFile
 
@@ -23,8 +24,7 @@ UPLOAD_TIMEOUT = httpx.Timeout(60.0, read=600.0)
 _CHUNK = 2**20
 
 
-@click.group()
-@speaks_to_the_service
+@click.group(cls=ServiceGroup)
 def inputs() -> None:
     """Input sets of a running service."""
 
@@ -48,23 +48,25 @@ def inputs_upload(client: httpx.Client, file: Path, name: str, project: str | No
     )
     stored: dict[str, Any] = kept.json()
     if kept.status_code == 200:
-        click.echo(f"this content is there already, as {stored['name']}: name it so in the manifest")
+        words = f"this content is there already, as {stored['name']}: name it so in the manifest"
     else:
-        click.echo(f"{stored['name']}: {stored['content_hash']}, {length} bytes")
+        words = f"{stored['name']}: {stored['content_hash']}, {length} bytes"
+    show(stored, [words])
     if not stored["description"]["statistics"]:
         _send_statistics(client, stored["name"], file, content_hash)
 
 
 def _chunks(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as source:
+    with file.open("rb") as source, progress(f"uploading {file.name}", file.stat().st_size) as bar:
         while chunk := source.read(_CHUNK):
             yield chunk
+            bar.reach(source.tell())
 
 
 def _send_statistics(client: httpx.Client, name: str, file: Path, content_hash: str) -> None:
     """Has the ruler describe the file where it can run here; otherwise the first report that uses it does."""
     if importlib.util.find_spec("torch") is None:
-        click.echo("no torch here to compute its statistics with: the first report that uses it brings them")
+        note("no torch here to compute its statistics with: the first report that uses it brings them")
         return
     command = [sys.executable, "-P", "-m", "gprojci_suite", "describe", str(file.resolve())]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DESCRIBE_SECONDS)
@@ -78,9 +80,13 @@ def _send_statistics(client: httpx.Client, name: str, file: Path, content_hash: 
 @click.pass_obj
 def inputs_list(client: httpx.Client) -> None:
     """Lists uploaded input sets, and those that reports used."""
-    for entry in call(client, "GET", "/inputs"):
-        size = f"{entry['uploaded']['size_bytes']} bytes" if entry["uploaded"] else "used by a report"
-        click.echo(f"{entry['name']:24}  {entry['content_hash'][:19]}…  {size}")
+    found = call(client, "GET", "/inputs")
+    rows = ((entry["name"], f"{entry['content_hash'][:19]}…", _size(entry)) for entry in found)
+    show(found, table(("name", "content", "size"), rows))
+
+
+def _size(entry: dict[str, Any]) -> str:
+    return f"{entry['uploaded']['size_bytes']} bytes" if entry["uploaded"] else "used by a report"
 
 
 @inputs.command("remove")
@@ -89,4 +95,4 @@ def inputs_list(client: httpx.Client) -> None:
 def inputs_remove(client: httpx.Client, name: str) -> None:
     """Removes an uploaded set that no report used."""
     answer(client, "DELETE", f"/inputs/{quote(name, safe='')}")
-    click.echo(f"{name} is removed")
+    show({"name": name, "removed": True}, [f"{name} is removed"])

@@ -11,8 +11,19 @@ from gprojci_service.access.service import SessionDep, require_read, require_wri
 from gprojci_service.errors import JobNotOpen
 from gprojci_service.gate import repository as verdicts
 from gprojci_service.identifier import RowId
-from gprojci_service.jobs import repository, service
-from gprojci_service.jobs.schemas import AttemptOut, JobApprove, JobCancel, JobCreate, JobDetail, JobOut, VerdictOut
+from gprojci_service.jobs import backfill, repository, service
+from gprojci_service.jobs.schemas import (
+    LOG_CURSOR,
+    AttemptOut,
+    Backfill,
+    BackfillOut,
+    JobApprove,
+    JobCancel,
+    JobCreate,
+    JobDetail,
+    JobOut,
+    VerdictOut,
+)
 from gprojci_service.models import Job, Project, Token
 from gprojci_service.projects import service as projects
 from gprojci_service.results import repository as results
@@ -28,13 +39,17 @@ def list_jobs(
     project: str | None = None,
     state: str | None = None,
     head_sha: str | None = None,
+    kind: str | None = None,
     before: Annotated[
         int | None, Query(ge=1, le=2**62, description="Only jobs with a smaller number: the next page.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> list[Job]:
-    """Jobs, newest first."""
-    return list(repository.search(session, project=project, state=state, head_sha=head_sha, limit=limit, before=before))
+    """Jobs, newest first; state `open` is any that has not ended."""
+    found = repository.search(
+        session, project=project, state=state, head_sha=head_sha, kind=kind, limit=limit, before=before
+    )
+    return list(found)
 
 
 @router.post("", response_model=list[JobOut], status_code=201, dependencies=WRITE)
@@ -55,6 +70,12 @@ def create_job(request: Request, session: SessionDep, body: JobCreate) -> list[J
     return [service.get(session, job_id) for job_id in created]
 
 
+@router.post("/backfill", response_model=BackfillOut, status_code=201, dependencies=WRITE)
+def start_backfill(request: Request, session: SessionDep, body: Backfill) -> backfill.Backfilled:
+    """Measures every Nth commit of a range that was not measured yet, after whatever else waits."""
+    return backfill.backfill(session, request.app.state.settings, body)
+
+
 @router.get("/{job_id}", dependencies=READ)
 def get_job(session: SessionDep, job_id: RowId) -> JobDetail:
     """One job with its attempts and verdict."""
@@ -69,10 +90,17 @@ def get_job(session: SessionDep, job_id: RowId) -> JobDetail:
 
 
 @router.get("/{job_id}/log", dependencies=READ, response_class=PlainTextResponse)
-def get_log(session: SessionDep, job_id: RowId) -> str:
-    """What the job's attempts printed, one after the other."""
+def get_log(
+    session: SessionDep,
+    job_id: RowId,
+    after: Annotated[
+        int, Query(ge=0, le=2**62, description="The header GProjCI-Log-Cursor of an answer: only what came after it.")
+    ] = 0,
+) -> PlainTextResponse:
+    """What the job's attempts printed, one after the other; the header GProjCI-Log-Cursor says how far this goes."""
     service.get(session, job_id)
-    return results.log_of_job(session, job_id)
+    text, cursor = results.log_of_job(session, job_id, after)
+    return PlainTextResponse(text, headers={LOG_CURSOR: str(cursor)})
 
 
 @router.post("/{job_id}/cancel", response_model=JobOut, dependencies=WRITE)

@@ -8,8 +8,8 @@ from datetime import datetime
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import Attempt, Job, Project
-from gprojci_service.models.job import FREED_KEY, OPEN_STATES
+from gprojci_service.models import Attempt, Job, Project, Report, Sample, Series
+from gprojci_service.models.job import FREED_KEY, OPEN_STATES, SEARCH_KINDS
 
 
 def by_id(session: Session, job_id: int) -> Job | None:
@@ -89,34 +89,82 @@ def pull_request_has_job(session: Session, pull_request_id: int, head_sha: str) 
 def branch_has_job(session: Session, project_id: int, branch: str, head_sha: str) -> bool:
     """Whether a head of a branch has a job that no event has cancelled."""
     of_it = select(Job.id).where(Job.project_id == project_id, Job.head_sha == head_sha)
-    of_it = of_it.where(Job.ref == branch, Job.pull_request_id.is_(None))
+    of_it = of_it.where(Job.ref == branch, Job.pull_request_id.is_(None), Job.kind.not_in(SEARCH_KINDS))
     return session.scalar(of_it.where(~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
 
 
-def next_queued(session: Session, hardware: str) -> Job | None:
-    """The oldest queued job of a hardware class, locked; one that another claim holds is passed over."""
-    return session.scalar(
-        select(Job)
-        .where(Job.hardware == hardware, Job.state == "queued")
-        .order_by(Job.id)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-    )
+def next_queued(session: Session, hardware: str, *, before_priority: int | None = None) -> Job | None:
+    """The first queued job of a hardware class, locked; one that another claim holds is passed over."""
+    query = select(Job).where(Job.hardware == hardware, Job.state == "queued")
+    if before_priority is not None:
+        query = query.where(Job.priority < before_priority)
+    return session.scalar(query.order_by(Job.priority, Job.id).limit(1).with_for_update(skip_locked=True))
 
 
 def search(
-    session: Session, *, project: str | None, state: str | None, head_sha: str | None, limit: int, before: int | None
+    session: Session,
+    *,
+    project: str | None,
+    state: str | None,
+    head_sha: str | None,
+    kind: str | None,
+    limit: int,
+    before: int | None,
 ) -> Sequence[Job]:
     query = select(Job).order_by(Job.id.desc()).limit(limit)
     if project:
         query = query.join(Project, Project.id == Job.project_id).where(Project.name == project)
-    if state:
+    if state == "open":
+        query = query.where(Job.state.in_(OPEN_STATES))
+    elif state:
         query = query.where(Job.state == state)
+    if kind:
+        query = query.where(Job.kind == kind)
     if head_sha:
         query = query.where(Job.head_sha.startswith(head_sha, autoescape=True))
     if before:
         query = query.where(Job.id < before)
     return session.scalars(query).all()
+
+
+def newest_ruler(session: Session, hardware: str) -> str | None:
+    """Revision of the ruler of the newest result of a hardware class."""
+    return session.scalar(
+        select(Series.ruler_revision)
+        .join(Sample, Sample.series_id == Series.id)
+        .join(Report, Report.id == Sample.report_id)
+        .join(Job, Job.id == Report.job_id)
+        .where(Job.hardware == hardware)
+        .order_by(Sample.id.desc())
+        .limit(1)
+    )
+
+
+def heads_measured(
+    session: Session, project_id: int, hardware: str, ruler: str | None, heads: Sequence[str]
+) -> set[str]:
+    """Those of the commits that have an open job as head, or a result under this ruler, on a hardware class."""
+    of_class = select(Job.head_sha).where(Job.project_id == project_id, Job.hardware == hardware)
+    found = set(session.scalars(of_class.where(Job.state.in_(OPEN_STATES))))
+    measured = (
+        of_class.join(Report, Report.job_id == Job.id)
+        .join(Sample, Sample.report_id == Report.id)
+        .join(Series, Series.id == Sample.series_id)
+        .where(Report.accepted.is_(True), Series.ruler_revision == ruler)
+        .distinct()
+    )
+    found |= set(session.scalars(measured))
+    return found & set(heads)
+
+
+def heads_beginning_with(session: Session, project_id: int, prefix: str) -> Sequence[str]:
+    """Commits with jobs whose SHA begins with `prefix`; at most two, which is enough to tell ambiguity."""
+    return session.scalars(
+        select(Job.head_sha)
+        .where(Job.project_id == project_id, Job.head_sha.startswith(prefix, autoescape=True))
+        .distinct()
+        .limit(2)
+    ).all()
 
 
 def attempt(session: Session, attempt_id: int) -> Attempt | None:
@@ -154,10 +202,10 @@ def expired(session: Session, moment: datetime) -> Sequence[Attempt]:
 
 
 def queued_by_hardware(session: Session) -> dict[str, list[int]]:
-    """Numbers of the queued jobs of each hardware class, oldest first."""
+    """Numbers of the queued jobs of each hardware class, in the order of claiming."""
     waiting: dict[str, list[int]] = {}
     for hardware, job_id in session.execute(
-        select(Job.hardware, Job.id).where(Job.state == "queued").order_by(Job.id).limit(1000)
+        select(Job.hardware, Job.id).where(Job.state == "queued").order_by(Job.priority, Job.id).limit(1000)
     ):
         waiting.setdefault(hardware, []).append(job_id)
     return waiting

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 SHA_PATTERN = r"^[0-9a-f]{40}([0-9a-f]{24})?$"
+LOG_CURSOR = "GProjCI-Log-Cursor"
+"""Header that says how far a log goes."""
+MOST_COMMITS = 20_000
+"""Longest range of commits that one request may name."""
 
 
 class JobCreate(BaseModel):
@@ -15,6 +20,28 @@ class JobCreate(BaseModel):
     project: str = Field(description="Full name of a registered project.")
     head_sha: str = Field(pattern=SHA_PATTERN)
     base_sha: str | None = Field(None, pattern=SHA_PATTERN, description="Default: the head's first parent.")
+
+
+class Backfill(BaseModel):
+    """Commits of the past that are to be measured."""
+
+    project: str = Field(description="Full name of a registered project.")
+    commits: list[Annotated[str, Field(pattern=SHA_PATTERN)]] = Field(
+        min_length=1,
+        max_length=MOST_COMMITS,
+        description="Oldest first: `git rev-list --first-parent --reverse OLD..NEW`.",
+    )
+    every: int = Field(1, ge=1, le=MOST_COMMITS, description="Take every Nth, counted back from the newest.")
+
+
+class BackfillOut(BaseModel):
+    """What a backfill asked for."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    selected: list[str]
+    created: list[int] = Field(description="Numbers of the new jobs.")
+    measured: list[str] = Field(description="Selected commits that were measured before, or are about to be.")
 
 
 class JobCancel(BaseModel):
@@ -42,6 +69,8 @@ class JobOut(BaseModel):
     merge_base_sha: str | None
     ref: str | None
     hardware: str
+    priority: int
+    effort: int
     state: str
     failure_kind: str | None
     detail: str | None

@@ -25,7 +25,7 @@ from gprojci_service.errors import (
 from gprojci_service.github import service as github
 from gprojci_service.jobs import repository
 from gprojci_service.models import Attempt, Job, Project, PullRequest, Worker, now
-from gprojci_service.models.job import FREED_KEY, OPEN_STATES
+from gprojci_service.models.job import FREED_KEY, OPEN_STATES, PRIORITY, SEARCH_KINDS
 from gprojci_service.projects import service as projects
 from gprojci_service.queue import DECIDE, MEASURE, measure_queue
 from gprojci_service.settings import Settings
@@ -56,8 +56,14 @@ def create(
     base_sha: str | None,
     ref: str | None,
     pull_request: PullRequest | None = None,
+    hardware: Sequence[str] | None = None,
+    effort: int = 1,
+    occasion: str = "",
 ) -> list[int]:
     """Makes a job for each hardware class of the project and returns their numbers; one that exists is not made twice.
+
+    `occasion` tells jobs about the same commits apart, such as last night's and tonight's; `hardware` and `effort` take
+    the place of the project's classes and of measuring the manifest's pairs once.
 
     A pull request's open jobs about another head or base are cancelled as superseded, also where the present commits
     have their jobs already (a force push back to an earlier commit). The code of forks and of first-time authors waits
@@ -70,16 +76,18 @@ def create(
     projects.record_commit(session, project.id, head_sha)
     approved = repository.approval(session, pull_request.id, head_sha) if pull_request else None
     created: list[int] = []
-    for hardware in project.hardware or settings.default_hardware:
+    for on in hardware or project.hardware or settings.default_hardware:
         job = Job(
             project_id=project.id,
             kind=kind,
             head_sha=head_sha,
             base_sha=base_sha,
             ref=ref,
-            hardware=hardware,
+            hardware=on,
             pull_request_id=pull_request.id if pull_request else None,
-            dedup_key=_dedup_key(project, kind, head_sha, base_sha, hardware, pull_request),
+            priority=PRIORITY.get(kind, 0),
+            effort=effort,
+            dedup_key=_dedup_key(project, kind, head_sha, base_sha, on, pull_request, occasion),
             approved_at=approved.approved_at if approved else None,
             approved_by=approved.approved_by if approved else None,
         )
@@ -94,7 +102,7 @@ def create(
         created.append(job.id)
         github.announce(session, settings, project, job)
         if job.state == "queued":
-            send_after_commit(session, MEASURE, job.id, queue=measure_queue(hardware))
+            send_after_commit(session, MEASURE, job.id, queue=measure_queue(on))
     if pull_request and kind != "baseline":
         _supersede(session, pull_request, base_sha, created)
     return created
@@ -112,10 +120,12 @@ def _dedup_key(
     base_sha: str | None,
     hardware: str,
     pull_request: PullRequest | None,
+    occasion: str,
 ) -> str:
     subject = f"#{pull_request.number}" if pull_request else kind
     subject = f"baseline{subject}" if kind == "baseline" else subject
-    return f"{project.id}/{subject}/{head_sha}/{base_sha or 'parent'}/{hardware}"
+    key = f"{project.id}/{subject}/{head_sha}/{base_sha or 'parent'}/{hardware}"
+    return f"{key}/{occasion}" if occasion else key
 
 
 def _supersede(session: Session, pull_request: PullRequest, base_sha: str | None, by: list[int]) -> None:
@@ -242,7 +252,8 @@ def rerun(session: Session, settings: Settings, job_id: int) -> Job:
     _must_be_active(project)
     again = Job(
         project_id=job.project_id,
-        kind="baseline" if job.kind == "baseline" else "manual",
+        kind=job.kind if job.kind in ("baseline", *SEARCH_KINDS) else "manual",
+        effort=job.effort,
         head_sha=job.head_sha,
         base_sha=job.base_sha,
         ref=job.ref,
@@ -269,7 +280,8 @@ def rerun_head(session: Session, settings: Settings, project: Project, head_sha:
     """
     newest: dict[tuple[str, int | None, str | None, bool], Job] = {}
     for job in repository.of_head(session, project.id, head_sha):
-        newest.setdefault(_kind_of_measurement(job), job)
+        if job.kind not in SEARCH_KINDS:  # of those GitHub, where this is asked for, knows nothing
+            newest.setdefault(_kind_of_measurement(job), job)
     return [
         rerun(session, settings, job.id).id
         for job in reversed(newest.values())
@@ -293,7 +305,9 @@ def _set_first_state(job: Job, pull_request: PullRequest | None) -> None:
 def claim(
     session: Session, settings: Settings, worker: Worker, claim_id: str, job_id: int | None
 ) -> tuple[Attempt, Job] | None:
-    """Gives a worker the queued job that it was told of, else the oldest of its hardware class, else None.
+    """Gives a worker the queued job that it was told of, else the first of its hardware class, else None.
+
+    One that somebody waits for goes before what it was told of, where that is less urgent.
 
     The same `claim_id` gets the same attempt, so a claim whose answer was lost can be repeated.
     """
@@ -301,8 +315,11 @@ def claim(
     if known is not None:
         return (known, get(session, known.job_id)) if known.state == "running" else None
     job = repository.locked(session, job_id) if job_id is not None else None
-    if job is None or job.state != "queued" or job.hardware != worker.hardware:
+    told = job is not None and job.state == "queued" and job.hardware == worker.hardware
+    if job is None or not told:
         job = repository.next_queued(session, worker.hardware)
+    elif job.priority > 0:
+        job = repository.next_queued(session, worker.hardware, before_priority=job.priority) or job
     while job is not None and job.approved_at is not None and (moved := _moved(session, job)):
         _cancelled_by_event(session, job, f"{moved}: the approval was of commit {job.head_sha[:10]}")
         session.flush()

@@ -1,9 +1,10 @@
-"""Task: the reaper, which finds what was lost: leases, messages, decisions, comments, reports, notifications."""
+"""Task: the reaper, which finds what was lost: leases, messages, decisions, bisections, comments, what others are told."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
+from gprojci_service.bisections import repository as bisections
 from gprojci_service.comments import repository as comments
 from gprojci_service.context import Context
 from gprojci_service.database import send_after_commit
@@ -12,6 +13,7 @@ from gprojci_service.jobs import repository, service
 from gprojci_service.models import now
 from gprojci_service.notifications import repository as notifications
 from gprojci_service.queue import (
+    ADVANCE,
     CARRY_OUT_COMMENT,
     DECIDE,
     MEASURE,
@@ -37,6 +39,8 @@ def reap(context: Context) -> None:
                 send_after_commit(session, DECIDE, job_id)
             for row_id in comments.due(session, overdue, now()):
                 send_after_commit(session, CARRY_OUT_COMMENT, row_id)
+            for bisection_id in bisections.left_behind(session):
+                send_after_commit(session, ADVANCE, bisection_id)
             for report_id in github.due(session, overdue, now()):
                 send_after_commit(session, REPORT_TO_GITHUB, report_id)
             for notification_id in notifications.due(session, overdue, now()):

@@ -2,6 +2,7 @@
 
 from gprojci_service.models.attempt import Attempt
 from gprojci_service.models.base import Base, now
+from gprojci_service.models.bisection import Bisection
 from gprojci_service.models.build import Build
 from gprojci_service.models.commit import Commit
 from gprojci_service.models.github_report import GithubReport
@@ -21,6 +22,7 @@ from gprojci_service.models.regression_event import RegressionEvent
 from gprojci_service.models.regression_series import RegressionSeries
 from gprojci_service.models.report import Report
 from gprojci_service.models.sample import Sample
+from gprojci_service.models.schedule import Schedule
 from gprojci_service.models.series import Series
 from gprojci_service.models.token import Token
 from gprojci_service.models.verdict import Verdict
@@ -30,6 +32,7 @@ from gprojci_service.models.worker import Worker
 __all__ = [
     "Attempt",
     "Base",
+    "Bisection",
     "Build",
     "Commit",
     "GithubReport",
@@ -49,6 +52,7 @@ __all__ = [
     "RegressionSeries",
     "Report",
     "Sample",
+    "Schedule",
     "Series",
     "Token",
     "Verdict",

@@ -12,6 +12,10 @@ from gprojci_service.models.base import Base, Keyed, now
 JOB_STATES = ("awaiting_approval", "queued", "running", "deciding", "finished", "cancelled")
 OPEN_STATES = ("awaiting_approval", "queued", "running", "deciding")
 FREED_KEY = "/cancelled/"
+SEARCH_KINDS = ("bisect", "backfill", "schedule")
+"""Kinds of jobs that only look at commits: GitHub is told nothing of them, and no merge waits for them."""
+PRIORITY = {"bisect": 1, "schedule": 1, "backfill": 2}
+"""Of the kinds that are not claimed first; a lower number is claimed sooner, the others have 0."""
 
 
 class Job(Keyed, Base):
@@ -20,13 +24,14 @@ class Job(Keyed, Base):
     __tablename__ = "job"
     __table_args__ = (
         CheckConstraint(f"state IN {JOB_STATES}", name="state"),
-        Index("ix_job_claim", "hardware", "state", "id"),
+        Index("ix_job_claim", "hardware", "state", "priority", "id"),
         Index("ix_job_project_head", "project_id", "head_sha"),
     )
 
     project_id: Mapped[int] = mapped_column(ForeignKey("project.id"))
     kind: Mapped[str]
-    """push, pull_request, merge_group, manual or baseline, which compares with another base and decides no merge."""
+    """push, pull_request, merge_group, manual; baseline, which compares with another base and decides no merge; bisect,
+    backfill and schedule, which are searches."""
     dedup_key: Mapped[str] = mapped_column(unique=True)
     """What makes a second webhook about the same thing the same job. A job that an event cancelled gives its key up
     (`FREED_KEY` and its number follow), so that the same commits can come back; one cancelled by hand keeps it."""
@@ -39,6 +44,10 @@ class Job(Keyed, Base):
     """Branch the head is on, without `refs/heads/`."""
     pull_request_id: Mapped[int | None] = mapped_column(ForeignKey("pull_request.id"), index=True)
     hardware: Mapped[str]
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Which is claimed first: the lowest, and of the same the oldest. History must not keep fresh pushes waiting."""
+    effort: Mapped[int] = mapped_column(default=1, server_default="1")
+    """How many times the manifest's timed pairs are measured."""
     state: Mapped[str] = mapped_column(default="queued", index=True)
     failure_kind: Mapped[str | None]
     """Of a job that ended without a report: build_error, timeout, lost_worker, …"""

@@ -1,14 +1,7 @@
-"""Assembles the comparison of two commits: every metric at both, what matters most first.
-
-The verdicts here describe, the gate decides. An error is worse or better when it moved by more than 5%; errors of the
-same build vary far less between runs. A time is worse or better when the interval of its paired ratio leaves out 1, and
-unclear where it does not or where the commits were measured in different sessions and no interval is known.
-"""
+"""Assembles the comparison of two commits for the page, with its drawings."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
 
 from sqlalchemy.orm import Session
@@ -16,22 +9,17 @@ from sqlalchemy.orm import Session
 from gprojci_dashboards.charts.error_distribution import DistributionData
 from gprojci_dashboards.charts.error_distribution import Side as DistributionSide
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
-from gprojci_service.models import Commit, Project, Report
+from gprojci_service.models import Commit, Project
 from gprojci_service.pages import drawings, findings, repository, service
 from gprojci_service.pages.formatting import fraction, metric, tensor
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
-from gprojci_service.pages.schemas import ChangeRow, CompareView, Drawing, Side
-from gprojci_service.results import service as results
+from gprojci_service.pages.schemas import CompareView, Drawing, Side
+from gprojci_service.projects import repository as project_repository
+from gprojci_service.results.comparison import CannotCompare, of_commits
 from gprojci_suite.contract.report import Report as SuiteReport
 from gprojci_suite.contract.report import Slice
 
-MOVED = 1.05
-_WEIGHTS = {"dq": 1.0, "dk": 1.0, "dv": 0.8, "o": 0.8}
 _TENSORS = ("dq", "dk", "dv", "o")
-
-
-class _CannotCompare(Exception):
-    """Why two commits cannot be compared, in a sentence for the page."""
 
 
 def compare(session: Session, owner: str, name: str, choices: Mapping[str, str]) -> CompareView:
@@ -48,30 +36,8 @@ def compare(session: Session, owner: str, name: str, choices: Mapping[str, str])
         return CompareView(project, "", commits[0].sha[:8] if commits else "", commits, recent)
     try:
         return _compared(session, project, base, head, commits, choices)
-    except _CannotCompare as reason:
-        return CompareView(project, base, head, commits, problem=str(reason))
-
-
-def _commit(session: Session, project: Project, text: str, which: str) -> Commit:
-    if not re.fullmatch(r"[0-9a-f]{4,40}", text):
-        raise _CannotCompare(f"Give the {which} commit as 4 to 40 hexadecimal digits of its SHA.")
-    found = repository.commit_by_prefix(session, project.id, text)
-    if not found:
-        raise _CannotCompare(f"No commit known here begins with {text}.")
-    if len(found) > 1:
-        raise _CannotCompare(f"More than one commit begins with {text}; give more digits.")
-    return found[0]
-
-
-def _source(session: Session, project: Project, commit: Commit) -> tuple[Report, str]:
-    """The newest result of a commit and the revision it has there."""
-    report = repository.newest_report_of(session, project.id, commit.sha)
-    if report is not None:
-        return report, "head"
-    report = repository.newest_report_with_base(session, project.id, commit.sha)
-    if report is None:
-        raise _CannotCompare(f"Commit {commit.sha[:8]} has no result (yet).")
-    return report, "base"
+    except CannotCompare as reason:
+        return CompareView(project, base, head, commits, problem=reason.detail)
 
 
 def _compared(
@@ -82,16 +48,11 @@ def _compared(
     commits: tuple[Commit, ...],
     choices: Mapping[str, str],
 ) -> CompareView:
-    base, head = _commit(session, project, base_text, "base"), _commit(session, project, head_text, "head")
-    together = repository.newest_report_of(session, project.id, head.sha, base.sha)
-    if together is not None:
-        sources = ((together, "base"), (together, "head"))
-    else:
-        sources = (_source(session, project, base), _source(session, project, head))
-    bodies = tuple(results.read(report) for report, _ in sources)
-    rows = _accuracy_rows(bodies, sources) + (_paired_rows(bodies[1]) if together else _anchor_rows(session, sources))
-    rank = {"worse": 0, "better": 1, "unclear": 2, "same": 3}
-    rows.sort(key=lambda row: (rank[row.verdict], -row.weight))
+    compared = of_commits(session, project, base_text, head_text)
+    sources, bodies, rows, together = compared.sources, compared.bodies, compared.changes, compared.same_session
+    base, head = (project_repository.commit(session, project.id, sha) for sha in (compared.base, compared.head))
+    assert base is not None
+    assert head is not None
     slices = tuple(_slices(body, revision) for body, (_, revision) in zip(bodies, sources, strict=True))
     inputs = [entry.input for entry in bodies[1].inputs]
     backends = [
@@ -104,12 +65,7 @@ def _compared(
     pictures = _pictures((slices[0], slices[1]), (base, head), backend, shown, chosen, ceiling)
     if together:
         pictures += _ratios(bodies[1], backend)
-    hardware = {body.environment.hardware for body in bodies}
-    rulers = {body.ruler.revision for body in bodies}
-    warning = "They ran on different hardware, so no time is compared." if len(hardware) > 1 else ""
-    if len(rulers) > 1:
-        warning += " The rulers differ."
-    worse, better = sum(row.verdict == "worse" for row in rows), sum(row.verdict == "better" for row in rows)
+    worse, better = compared.count("worse"), compared.count("better")
     return CompareView(
         project=project,
         base_text=base.sha[:8],
@@ -124,9 +80,9 @@ def _compared(
             )
             for name, commit, (report, revision) in zip(("Base", "Head"), (base, head), sources, strict=True)
         ),
-        same_session=together is not None,
-        warning=warning.strip(),
-        rows=tuple(rows),
+        same_session=together,
+        warning=compared.warning,
+        rows=rows,
         changed_words=f"{worse} worse, {better} better, {len(rows) - worse - better} the same or unclear",
         drawings=tuple(pictures),
         inputs=tuple(inputs),
@@ -135,97 +91,6 @@ def _compared(
         backends=tuple(backends),
         backend=backend,
     )
-
-
-def _accuracy_rows(bodies: tuple[SuiteReport, ...], sources: tuple[tuple[Report, str], ...]) -> list[ChangeRow]:
-    sides = []
-    for body, (_, revision) in zip(bodies, sources, strict=True):
-        lines = body.accuracy.summary if body.accuracy else ()
-        sides.append({(line.backend, line.input, line.tensor): line for line in lines if line.revision == revision})
-    rows = []
-    for key, after in sides[1].items():
-        before = sides[0].get(key)
-        if before is None:
-            continue
-        for name, old, new, share in (
-            (f"{key[2]}_error", before.median, after.median, 1.0),
-            (f"{key[2]}_error_worst", before.worst, after.worst, 0.6),
-        ):
-            if not (math.isfinite(old) and old > 0 and new > 0):
-                continue
-            change = new / old
-            verdict = "worse" if change > MOVED else "better" if change < 1 / MOVED else "same"
-            distance = abs(math.log(change)) if math.isfinite(change) else 100.0
-            weight = distance * _WEIGHTS[key[2]] * share
-            rows.append(ChangeRow(verdict, name, "fraction", key[0], key[1], old, new, change, None, None, weight))
-    return rows
-
-
-def _paired_rows(body: SuiteReport) -> list[ChangeRow]:
-    if body.throughput is None:
-        return []
-    medians = {
-        (item.backend, item.revision, item.case, item.pass_): item.median_seconds
-        for item in body.throughput.measurements
-    }
-    rows = []
-    for item in body.throughput.comparisons:
-        if (
-            (item.revision, item.against_revision) != ("head", "base")
-            or item.backend != item.against_backend
-            or item.control
-        ):
-            continue
-        old = medians.get((item.backend, "base", item.case, item.pass_))
-        new = medians.get((item.backend, "head", item.case, item.pass_))
-        if old is None or new is None:
-            continue
-        verdict = "worse" if item.low > 1 else "better" if item.high < 1 else "unclear"
-        weight = abs(math.log(item.ratio)) * 3
-        name = f"{item.pass_}_seconds"
-        rows.append(
-            ChangeRow(
-                verdict, name, "seconds", item.backend, item.case, old, new, item.ratio, item.low, item.high, weight
-            )
-        )
-    return rows
-
-
-def _anchor_rows(session: Session, sources: tuple[tuple[Report, str], ...]) -> list[ChangeRow]:
-    """Times of different sessions: only the ratios to the anchor, and only within one hardware class and ruler."""
-    sides = []
-    for report, revision in sources:
-        values = repository.report_values(session, report.id)
-        sides.append(
-            {
-                row.series.id: row
-                for row in values
-                if row.sample.revision == revision and row.series.metric.endswith("_ratio_anchor")
-            }
-        )
-    rows = []
-    for key, after in sides[1].items():
-        before = sides[0].get(key)
-        if before is not None:
-            old, new = before.sample.value, after.sample.value
-            series = after.series
-            weight = abs(math.log(new / old)) * 2
-            rows.append(
-                ChangeRow(
-                    "unclear",
-                    series.metric,
-                    "ratio",
-                    series.backend,
-                    series.case,
-                    old,
-                    new,
-                    new / old,
-                    None,
-                    None,
-                    weight,
-                )
-            )
-    return rows
 
 
 def _slices(body: SuiteReport, revision: str) -> list[Slice]:

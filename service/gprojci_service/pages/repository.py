@@ -27,6 +27,7 @@ from gprojci_service.models import (
     Verdict,
     Worker,
 )
+from gprojci_service.models.job import SEARCH_KINDS
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def newest_decided_on_default_branch(session: Session, project_ids: Iterable[int
         .join(Project, Project.id == Job.project_id)
         .join(Verdict, Verdict.job_id == Job.id)
         .where(Job.project_id.in_(list(project_ids)), Job.ref == Project.default_branch, Job.pull_request_id.is_(None))
+        .where(Job.kind.not_in(SEARCH_KINDS))
         .group_by(Job.project_id)
     )
     return {row[0].project_id: JobRow(*row) for row in session.execute(_job_rows().where(Job.id.in_(newest)))}
@@ -220,14 +222,6 @@ def accepted_report(session: Session, job_id: int) -> Report | None:
     return session.scalar(select(Report).where(Report.job_id == job_id, Report.accepted.is_(True)))
 
 
-def commit_by_prefix(session: Session, project_id: int, prefix: str) -> list[Commit]:
-    """Commits whose SHA begins with `prefix` (hex digits only); at most two, which is enough to tell ambiguity."""
-    query = (
-        select(Commit).where(Commit.project_id == project_id, Commit.sha.startswith(prefix, autoescape=True)).limit(2)
-    )
-    return list(session.scalars(query))
-
-
 def measured_commits(session: Session, project_id: int, limit: int = 60) -> list[Commit]:
     """Commits with a result as head, newest first."""
     query = (
@@ -239,32 +233,6 @@ def measured_commits(session: Session, project_id: int, limit: int = 60) -> list
         .limit(limit)
     )
     return list(dict.fromkeys(session.scalars(query)))
-
-
-def newest_report_of(session: Session, project_id: int, sha: str, base_sha: str | None = None) -> Report | None:
-    """The newest accepted report with `sha` as head, and `base_sha` as base where given."""
-    query = (
-        select(Report)
-        .join(Job, Job.id == Report.job_id)
-        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.head_sha == sha)
-        .order_by(Report.id.desc())
-        .limit(1)
-    )
-    if base_sha is not None:
-        query = query.where(Job.merge_base_sha == base_sha)
-    return session.scalar(query)
-
-
-def newest_report_with_base(session: Session, project_id: int, sha: str) -> Report | None:
-    """The newest accepted report with `sha` as base."""
-    query = (
-        select(Report)
-        .join(Job, Job.id == Report.job_id)
-        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.merge_base_sha == sha)
-        .order_by(Report.id.desc())
-        .limit(1)
-    )
-    return session.scalar(query)
 
 
 def verdict_of_job(session: Session, job_id: int) -> Verdict | None:
@@ -287,7 +255,7 @@ def newest_report_facts(session: Session, project_id: int, hardware: str | None,
     query = (
         select(Report.id, Report.job_id, Report.body["backends"], Report.body["environment"])
         .join(Job, Job.id == Report.job_id)
-        .where(Report.accepted.is_(True), Job.project_id == project_id)
+        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.kind.not_in(SEARCH_KINDS))
         .order_by(Report.id.desc())
         .limit(1)
     )

@@ -19,6 +19,7 @@ from gprojci_service.models import (
     Worker,
 )
 from gprojci_service.pages.repository import JobRow
+from gprojci_service.results.comparison import Change
 
 
 @dataclass(frozen=True)
@@ -175,23 +176,6 @@ class Side:
 
 
 @dataclass(frozen=True)
-class ChangeRow:
-    """One metric at both commits; `change` is head ÷ base, verdict worse, better, same or unclear."""
-
-    verdict: str
-    metric: str
-    unit: str
-    backend: str
-    case: str
-    base: float
-    head: float
-    change: float
-    low: float | None
-    high: float | None
-    weight: float
-
-
-@dataclass(frozen=True)
 class CompareView:
     """Two commits beside each other."""
 
@@ -204,7 +188,7 @@ class CompareView:
     sides: tuple[Side, ...] = ()
     same_session: bool = False
     warning: str = ""
-    rows: tuple[ChangeRow, ...] = ()
+    rows: tuple[Change, ...] = ()
     changed_words: str = ""
     drawings: tuple[Drawing, ...] = ()
     inputs: tuple[str, ...] = ()

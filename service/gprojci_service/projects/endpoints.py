@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends
 from gprojci_service.access.service import SessionDep, require_read, require_write
 from gprojci_service.models import Project
 from gprojci_service.projects import repository, service
-from gprojci_service.projects.schemas import ProjectCreate, ProjectOut
+from gprojci_service.projects.schemas import ProjectContents, ProjectCreate, ProjectOut
 
 router = APIRouter(prefix="/projects", tags=["projects"])
 READ = [Depends(require_read, scope="function")]
@@ -30,3 +30,15 @@ def create_project(session: SessionDep, body: ProjectCreate) -> Project:
 def get_project(session: SessionDep, owner: str, name: str) -> Project:
     """One project."""
     return service.get(session, f"{owner}/{name}")
+
+
+@router.get("/{owner}/{name}/contents", dependencies=READ)
+def get_contents(session: SessionDep, owner: str, name: str) -> ProjectContents:
+    """What would be lost with the project: rows by table."""
+    return service.contents(session, f"{owner}/{name}")
+
+
+@router.delete("/{owner}/{name}", dependencies=WRITE)
+def remove_project(session: SessionDep, owner: str, name: str) -> ProjectContents:
+    """Deletes the project with all its jobs and results, for ever; says what was lost."""
+    return service.remove(session, f"{owner}/{name}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import Commit, Project, PullRequest
+from gprojci_service.models import Commit, Job, Project, PullRequest
 
 
 def by_name(session: Session, name: str) -> Project | None:
@@ -28,6 +28,13 @@ def of_installation(session: Session, installation_id: int) -> Sequence[Project]
 
 def all_projects(session: Session) -> Sequence[Project]:
     return session.scalars(select(Project).where(Project.archived_at.is_(None)).order_by(Project.name)).all()
+
+
+def busy_job(session: Session, project_id: int) -> int | None:
+    """A job of a project that a worker or a task is about."""
+    return session.scalar(
+        select(Job.id).where(Job.project_id == project_id, Job.state.in_(("running", "deciding"))).limit(1)
+    )
 
 
 def commit(session: Session, project_id: int, sha: str) -> Commit | None:

@@ -16,6 +16,13 @@ class ProjectCreate(BaseModel):
     hardware: list[str] | None = Field(None, description="Hardware classes that its jobs are made for.")
 
 
+class ProjectContents(BaseModel):
+    """What is kept of a project, and goes with it."""
+
+    project: str
+    rows: dict[str, int] = Field(description="Rows by table: jobs, reports, samples, …")
+
+
 class ProjectOut(BaseModel):
     """A project."""
 

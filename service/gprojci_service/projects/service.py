@@ -9,12 +9,16 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.errors import Conflict, ProjectNotFound
 from gprojci_service.models import Commit, Project, PullRequest, now
-from gprojci_service.projects import repository
-from gprojci_service.projects.schemas import ProjectCreate
+from gprojci_service.projects import removal, repository
+from gprojci_service.projects.schemas import ProjectContents, ProjectCreate
 
 
 class ProjectExists(Conflict):
     """A project of that name is registered already."""
+
+
+class ProjectBusy(Conflict):
+    """A job of the project is under way."""
 
 
 def get(session: Session, name: str) -> Project:
@@ -75,6 +79,32 @@ def register(
     project.installation_id = installation_id or project.installation_id
     session.flush()
     return project
+
+
+def contents(session: Session, name: str) -> ProjectContents:
+    """What would be lost with a project.
+
+    Raises:
+        ProjectNotFound: there is none.
+    """
+    project = get(session, name)
+    return ProjectContents(project=project.name, rows=removal.counts(session, project))
+
+
+def remove(session: Session, name: str) -> ProjectContents:
+    """Deletes a project with all its results; returns what was lost.
+
+    Raises:
+        ProjectNotFound: there is none.
+        ProjectBusy: one of its jobs is being measured or decided.
+    """
+    project = get(session, name)
+    busy = repository.busy_job(session, project.id)
+    if busy is not None:
+        raise ProjectBusy(f"job {busy} of {name} is under way; wait for it, or `gprojci job cancel {busy}`")
+    lost = contents(session, name)
+    removal.remove(session, project)
+    return lost
 
 
 def archive(project: Project) -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 import click
 import httpx
 
-from gprojci_service.client import answer, call, speaks_to_the_service
+from gprojci_service.client import ServiceGroup, answer, call, show, table
 
 
-@click.group()
-@speaks_to_the_service
+@click.group(cls=ServiceGroup)
 def report() -> None:
     """Reports measured with the ruler alone, shown by a running service."""
 
@@ -33,15 +32,16 @@ def report_import(client: httpx.Client, file: Path, title: str | None) -> None:
     name = title or file.name.removesuffix(".gz").removesuffix(".json")
     headers = {"Content-Type": "application/json"}
     taken = call(client, "POST", "/reports", params={"title": name}, content=body, headers=headers)
-    click.echo(f"report {taken['id']}: {taken['title']}")
+    show(taken, [f"report {taken['id']}: {taken['title']}"])
 
 
 @report.command("list")
 @click.pass_obj
 def report_list(client: httpx.Client) -> None:
     """Lists imported reports, newest first."""
-    for entry in call(client, "GET", "/reports"):
-        click.echo(f"{entry['id']:6}  {entry['hardware']:12} {entry['imported_at'][:10]}  {entry['title']}")
+    found = call(client, "GET", "/reports")
+    rows = ((entry["id"], entry["hardware"], entry["imported_at"][:10], entry["title"]) for entry in found)
+    show(found, table(("id", "hardware", "imported", "title"), rows))
 
 
 @report.command("remove")
@@ -50,4 +50,4 @@ def report_list(client: httpx.Client) -> None:
 def report_remove(client: httpx.Client, report_id: int) -> None:
     """Removes an imported report."""
     answer(client, "DELETE", f"/reports/{report_id}")
-    click.echo(f"report {report_id} is removed")
+    show({"id": report_id, "removed": True}, [f"report {report_id} is removed"])

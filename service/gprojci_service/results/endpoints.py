@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from gprojci_service.access.service import SessionDep, require_read
 from gprojci_service.errors import NotFound
 from gprojci_service.identifier import RowId
 from gprojci_service.models import Series
 from gprojci_service.projects import service as projects
-from gprojci_service.results import repository, service
-from gprojci_service.results.schemas import SampleOut, SeriesOut
+from gprojci_service.results import comparison, export, repository, service
+from gprojci_service.results.repository import Choice
+from gprojci_service.results.schemas import ChangeOut, ComparisonOut, SampleOut, SeriesOut
 from gprojci_suite.contract.report import Slice
 
 router = APIRouter(tags=["results"], dependencies=[Depends(require_read, scope="function")])
@@ -70,3 +73,50 @@ def list_samples(
         )
         for sample, sha in repository.samples_of_series(session, series_id, limit)
     ]
+
+
+@router.get("/projects/{owner}/{name}/samples", response_class=StreamingResponse)
+def export_samples(
+    request: Request,
+    session: SessionDep,
+    owner: str,
+    name: str,
+    form: Annotated[export.Format, Query(alias="format")] = "csv",
+    metric: str | None = None,
+    backend: str | None = None,
+    case: str | None = None,
+    hardware: str | None = None,
+    since: datetime | None = None,
+) -> StreamingResponse:
+    """The samples of all or some series, oldest first, as CSV or JSON lines; streamed, however many there are."""
+    project = projects.get(session, f"{owner}/{name}")
+    moment = since if since is None or since.tzinfo else since.replace(tzinfo=UTC)
+    choice = Choice(metric, backend, case, hardware, moment)
+    lines = export.stream(request.app.state.database, project.id, choice, form)
+    headers = {"Content-Disposition": f'attachment; filename="gprojci-{owner}-{name}-samples.{form}"'}
+    return StreamingResponse(lines, media_type=export.MEDIA_TYPES[form], headers=headers)
+
+
+@router.get("/projects/{owner}/{name}/compare")
+def compare_commits(session: SessionDep, owner: str, name: str, base: str, head: str) -> ComparisonOut:
+    """Two commits of a project, by the beginnings of their SHAs: every metric at both."""
+    project = projects.get(session, f"{owner}/{name}")
+    return _comparison(comparison.of_commits(session, project, base, head))
+
+
+@router.get("/jobs/{job_id}/compare/{head_job_id}")
+def compare_jobs(session: SessionDep, job_id: RowId, head_job_id: RowId) -> ComparisonOut:
+    """The heads of two jobs, as each measured its own: `head_job_id` against `job_id`."""
+    return _comparison(comparison.of_jobs(session, job_id, head_job_id))
+
+
+def _comparison(found: comparison.Comparison) -> ComparisonOut:
+    return ComparisonOut(
+        base=found.base,
+        head=found.head,
+        same_session=found.same_session,
+        warning=found.warning,
+        worse=found.count("worse"),
+        better=found.count("better"),
+        changes=[ChangeOut.model_validate(change) for change in found.changes],
+    )

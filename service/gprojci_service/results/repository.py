@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import Attempt, Build, Commit, LogChunk, Report, Sample, Series
+from gprojci_service.models import Attempt, Build, Commit, Job, LogChunk, Report, Sample, Series
 
 
 def of_attempt(session: Session, attempt_id: int) -> Report | None:
@@ -24,15 +26,15 @@ def builds_of_job(session: Session, job_id: int) -> Sequence[Build]:
     ).all()
 
 
-def log_of_job(session: Session, job_id: int) -> str:
-    return "".join(
-        session.scalars(
-            select(LogChunk.text)
-            .join(Attempt, Attempt.id == LogChunk.attempt_id)
-            .where(Attempt.job_id == job_id)
-            .order_by(Attempt.number, LogChunk.sequence)
-        )
-    )
+def log_of_job(session: Session, job_id: int, after: int = 0) -> tuple[str, int]:
+    """What a job printed after a cursor (0: everything), and the cursor of its end."""
+    chunks = session.execute(
+        select(LogChunk.text, LogChunk.id)
+        .join(Attempt, Attempt.id == LogChunk.attempt_id)
+        .where(Attempt.job_id == job_id, LogChunk.id > after)
+        .order_by(Attempt.number, LogChunk.sequence)
+    ).all()
+    return "".join(text for text, _ in chunks), max((number for _, number in chunks), default=after)
 
 
 def series_by_key(
@@ -67,5 +69,85 @@ def samples_of_series(session: Session, series_id: int, limit: int) -> Sequence[
     return [(row[0], row[1]) for row in rows]
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Which samples of a project; None is any."""
+
+    metric: str | None = None
+    backend: str | None = None
+    case: str | None = None
+    hardware: str | None = None
+    since: datetime | None = None
+    """Measured at this moment or later."""
+
+
+def page_of_samples(
+    session: Session, project_id: int, choice: Choice, after: int, limit: int
+) -> Sequence[tuple[Sample, Series, str, int]]:
+    """Samples of accepted reports, oldest first, with their series, the SHA of their commit and their job's number."""
+    query = (
+        select(Sample, Series, Commit.sha, Report.job_id)
+        .join(Series, Series.id == Sample.series_id)
+        .join(Commit, Commit.id == Sample.commit_id)
+        .join(Report, Report.id == Sample.report_id)
+        .where(Series.project_id == project_id, Sample.id > after, Report.accepted.is_(True))
+        .order_by(Sample.id)
+        .limit(limit)
+    )
+    for column, wanted in (
+        (Series.metric, choice.metric),
+        (Series.backend, choice.backend),
+        (Series.case, choice.case),
+        (Series.hardware, choice.hardware),
+    ):
+        if wanted is not None:
+            query = query.where(column == wanted)
+    if choice.since is not None:
+        query = query.where(Sample.measured_at >= choice.since)
+    return [(row[0], row[1], row[2], row[3]) for row in session.execute(query)]
+
+
 def has_samples(session: Session, report_id: int) -> bool:
     return session.scalar(select(Sample.id).where(Sample.report_id == report_id).limit(1)) is not None
+
+
+def commit_by_prefix(session: Session, project_id: int, prefix: str) -> list[Commit]:
+    """Commits whose SHA begins with `prefix` (hex digits only); at most two, which is enough to tell ambiguity."""
+    query = (
+        select(Commit).where(Commit.project_id == project_id, Commit.sha.startswith(prefix, autoescape=True)).limit(2)
+    )
+    return list(session.scalars(query))
+
+
+def newest_report_of(session: Session, project_id: int, sha: str, base_sha: str | None = None) -> Report | None:
+    """The newest accepted report with `sha` as head, and `base_sha` as base where given."""
+    query = (
+        select(Report)
+        .join(Job, Job.id == Report.job_id)
+        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.head_sha == sha)
+        .order_by(Report.id.desc())
+        .limit(1)
+    )
+    if base_sha is not None:
+        query = query.where(Job.merge_base_sha == base_sha)
+    return session.scalar(query)
+
+
+def newest_report_with_base(session: Session, project_id: int, sha: str) -> Report | None:
+    """The newest accepted report with `sha` as base."""
+    query = (
+        select(Report)
+        .join(Job, Job.id == Report.job_id)
+        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.merge_base_sha == sha)
+        .order_by(Report.id.desc())
+        .limit(1)
+    )
+    return session.scalar(query)
+
+
+def values_of_report(session: Session, report_id: int) -> Sequence[tuple[Sample, Series]]:
+    """All samples of a report with their series."""
+    rows = session.execute(
+        select(Sample, Series).join(Series, Series.id == Sample.series_id).where(Sample.report_id == report_id)
+    )
+    return [(row[0], row[1]) for row in rows]

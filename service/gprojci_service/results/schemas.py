@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gprojci_service.workers.schemas import Step
 
@@ -82,6 +83,40 @@ class SeriesOut(BaseModel):
     unit: str
     hardware: str
     ruler_revision: str
+
+
+class ChangeOut(BaseModel):
+    """One metric at both sides; `change` is head ÷ base."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    verdict: Literal["worse", "better", "same", "unclear"]
+    metric: str
+    unit: str
+    backend: str
+    case: str
+    base: float | None
+    head: float | None
+    change: float | None = Field(description="None where it is not finite.")
+    low: float | None = Field(description="Interval of the change, where head and base were timed in one session.")
+    high: float | None
+
+    @field_validator("base", "head", "change", mode="before")
+    @classmethod
+    def _finite(cls, value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+
+class ComparisonOut(BaseModel):
+    """Two commits beside each other, what matters most first."""
+
+    base: str
+    head: str
+    same_session: bool
+    warning: str
+    worse: int
+    better: int
+    changes: list[ChangeOut]
 
 
 class SampleOut(BaseModel):

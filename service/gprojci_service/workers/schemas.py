@@ -72,6 +72,7 @@ class ClaimedJob(BaseModel):
     head_sha: str
     base_sha: str | None
     pull_request: ClaimedPullRequest | None
+    effort: int = Field(1, description="How many times the manifest's timed pairs are measured.")
 
 
 class ClaimedProject(BaseModel):

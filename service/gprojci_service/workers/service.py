@@ -91,6 +91,7 @@ def claim(session: Session, settings: Settings, request: Claim) -> Claimed | Non
             kind=job.kind,
             head_sha=job.head_sha,
             base_sha=job.base_sha,
+            effort=job.effort,
             pull_request=ClaimedPullRequest(
                 number=pull_request.number, base_ref=pull_request.base_ref, head_ref=pull_request.head_ref
             )

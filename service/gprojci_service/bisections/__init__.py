@@ -1,0 +1,1 @@
+"""Bisections: which commit of a range made a metric worse."""

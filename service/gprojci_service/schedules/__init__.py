@@ -1,0 +1,1 @@
+"""Schedules: the head of a default branch, measured anew at set times."""
