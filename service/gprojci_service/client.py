@@ -127,9 +127,10 @@ def note(text: str) -> None:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Lines of a table whose columns are as wide as their widest cell; the last one runs free."""
-    cells = [header, *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(header))]
+    """Lines of a table whose columns are as wide as their widest cell; none without rows."""
+    found = [[str(cell) for cell in row] for row in rows]
+    cells = [header, *found] if found else []
+    widths = [max(len(row[index]) for row in cells) for index in range(len(header))] if cells else []
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 

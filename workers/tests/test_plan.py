@@ -66,6 +66,14 @@ def test_processes_are_the_bases_or_those_of_the_device():
     assert spec_of(HEAD, BASE.replace("[gate]", "pairs = 3\n[gate]"), "cuda").throughput.processes == 3
 
 
+def test_the_effort_of_a_job_multiplies_the_pairs_of_the_manifest():
+    builds = {"head": Built("head", "h", Path("/h/bin/python"), Path("/h"), False, 1.0, "")}
+    parsed = manifests.parse(BASE.replace("[gate]", "pairs = 10\nmax_pairs = 30\n[gate]"), device="cpu")
+    spec = make_spec(parsed, None, builds, COMMITS, device="cpu", input_directory=None, seconds=100, effort=4)
+    assert spec.throughput is not None
+    assert (spec.throughput.pairs, spec.throughput.max_pairs) == (40, 120)
+
+
 def test_build_seconds_are_those_of_builds_that_were_made():
     builds = {
         "head": Built("head", "h", Path("/h/bin/python"), Path("/h"), False, 41.5, ""),
