@@ -83,8 +83,13 @@ def main() -> None:
     except click.exceptions.Abort:
         click.echo("gprojci: interrupted", err=True)
         sys.exit(130)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else None
+        hint = f"; see `{command} --help`" if command else ""
+        click.echo(f"gprojci: {' '.join(error.format_message().split()).removesuffix('.')}{hint}", err=True)
         sys.exit(2)
     except ServiceError as error:
         click.echo(f"gprojci: {error.detail}", err=True)

@@ -191,8 +191,13 @@ def test_each_error_is_one_line_that_says_what_to_do(terminal, monkeypatch, caps
     assert (code, words.count("\n"), "--token or GPROJCI_TOKEN" in words) == (2, 1, True)
     code, words = typed("status", "--url", "http://127.0.0.1:9")
     assert (code, words.count("\n"), "is the service running at --url" in words) == (3, 1, True)
-    assert typed("backfill", "HEAD")[0] == 2
-    assert "OLD..NEW" in typed("backfill", "HEAD")[1]
+    code, words = typed("backfill", "HEAD")
+    assert (code, words) == (
+        2,
+        "gprojci: RANGE 'HEAD': write OLD..NEW, such as v1.0..main; see `gprojci backfill --help`\n",
+    )
+    code, words = typed("bisect", "--metric", "dq_error")
+    assert (code, words) == (2, "gprojci: Missing option '--good'; see `gprojci bisect start --help`\n")
     assert typed("--help")[0] == 0
 
 
