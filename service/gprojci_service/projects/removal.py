@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Select, Table, delete, func, or_, select, update
+from sqlalchemy import Select, Table, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.sql import ColumnElement
 
 from gprojci_service.models import Base, Project
+
+FORGETS = ("input_file.project_id",)
+"""Columns of what outlives a project: an uploaded input set may be used by every other."""
 
 
 def counts(session: Session, project: Project) -> dict[str, int]:
@@ -19,16 +22,15 @@ def counts(session: Session, project: Project) -> dict[str, int]:
 
 
 def remove(session: Session, project: Project) -> None:
-    """Deletes the project and every row that cannot be without it; what may be without it only forgets it."""
+    """Deletes the project and every row that refers to it, directly or not; what outlives it only forgets it."""
     doomed = _doomed(project)
     session.flush()
-    for table in Base.metadata.sorted_tables:
-        for column in table.columns:
-            parent = _parent(column)
-            if parent is not None and parent in doomed and column.nullable:
-                session.execute(update(table).where(column.in_(_ids(parent, doomed[parent]))).values({column: None}))
-    for table in reversed(list(doomed)):
-        session.execute(delete(table).where(doomed[table]))
+    for name in FORGETS:
+        table, _, column = name.partition(".")
+        outliving = Base.metadata.tables[table]
+        session.execute(update(outliving).where(outliving.c[column] == project.id).values({column: None}))
+    for going in reversed(list(doomed)):
+        session.execute(delete(going).where(doomed[going]))
     session.expire_all()
 
 
@@ -37,19 +39,14 @@ def _doomed(project: Project) -> dict[Table, ColumnElement[bool]]:
     root = Base.metadata.tables["project"]
     doomed: dict[Table, ColumnElement[bool]] = {root: root.c.id == project.id}
     for table in Base.metadata.sorted_tables:
-        needed = [
-            column.in_(_ids(parent, doomed[parent]))
-            for column in table.columns
-            if not column.nullable and (parent := _parent(column)) is not None and parent in doomed
+        refers = [
+            key.parent.in_(_ids(key.column.table, doomed[key.column.table]))
+            for key in sorted(table.foreign_keys, key=lambda key: key.parent.name)
+            if key.column.table in doomed and f"{table.name}.{key.parent.name}" not in FORGETS
         ]
-        if needed:
-            doomed[table] = or_(*needed)
+        if refers:
+            doomed[table] = or_(*refers)
     return doomed
-
-
-def _parent(column: Column[object]) -> Table | None:
-    """The table that a column refers to, if it does."""
-    return next((key.column.table for key in column.foreign_keys), None)
 
 
 def _ids(table: Table, condition: ColumnElement[bool]) -> Select[tuple[int]]:
