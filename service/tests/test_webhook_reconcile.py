@@ -308,4 +308,4 @@ def test_the_timetable_has_it_only_with_credentials(monkeypatch, settings):
     entry = task_worker.timetable(settings)["reconcile"]
     assert entry == {"task": queue.RECONCILE, "schedule": 90, "options": {"expires": 90}}
     settings.github_token = None
-    assert set(task_worker.timetable(settings)) == {"reaper"}
+    assert set(task_worker.timetable(settings)) == {"reaper", "schedules"}
