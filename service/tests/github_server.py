@@ -76,6 +76,8 @@ class GitHubServer(ThreadingHTTPServer):
         self.permissions: dict[str, str] = {}
         self.commits: dict[str, str] = {}
         """Full SHAs, and `behind`, `ahead`, … as they are to every branch."""
+        self.moved: dict[str, tuple[int, str]] = {}
+        """Repositories that were renamed or transferred: GitHub's number and the present name, by the former one."""
         self.faults: list[Fault] = []
         self.requests: list[Seen] = []
         self.violations: list[str] = []
@@ -122,7 +124,10 @@ class Handler(BaseHTTPRequestHandler):
             self.server.requests.append(Seen(self.command, url.path, headers, body))
             fault = self._fault(url.path)
             answer: tuple[int, Any]
-            if fault is None or fault.after:
+            elsewhere = self._moved(url.path)
+            if elsewhere is not None:
+                fault = Fault(301 if self.command == "GET" else 307, {"location": self.server.url + elsewhere})
+            elif fault is None or fault.after:
                 answer = self._carry_out(url.path, query, body)
         if fault is not None:
             time.sleep(fault.seconds)
@@ -150,9 +155,24 @@ class Handler(BaseHTTPRequestHandler):
                 return fault
         return None
 
+    def _moved(self, path: str) -> str | None:
+        """Where GitHub says that a former name's path is: below the repository's number, which stays."""
+        for former, (number, _) in self.server.moved.items():
+            if path.startswith(f"/repos/{former}/"):
+                query = urlsplit(self.path).query
+                rest = f"/repositories/{number}" + path.removeprefix(f"/repos/{former}")
+                return f"{rest}?{query}" if query else rest
+        return None
+
+    def _present(self, path: str) -> str:
+        for number, name in self.server.moved.values():
+            if path.startswith(f"/repositories/{number}/"):
+                return f"/repos/{name}" + path.removeprefix(f"/repositories/{number}")
+        return path
+
     def _carry_out(self, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
         try:
-            name, values = self._check(path, query, body)
+            name, values = self._check(self._present(path), query, body)
             return getattr(self, name)(values, query, body)
         except Refusal as refusal:
             return refusal.status, {"message": refusal.message}

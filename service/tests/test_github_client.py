@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from github_server import APP_ID, INSTALLATION, Fault
+from github_server import APP_ID, INSTALLATION, Fault, start
 
 from gprojci_service.errors import ConfigurationError
 from gprojci_service.github.app import AppClient
@@ -95,6 +95,40 @@ def test_passing_faults_are_told_from_refusals(github, token, status, headers, m
         assert answer.not_before is None
     else:
         assert abs(answer.not_before - before - timedelta(seconds=seconds)) < timedelta(seconds=5)
+
+
+def test_a_renamed_repository_is_followed_with_method_and_body(github, app):
+    app.send(STATUS)
+    github.installed, github.moved = {"n/s": INSTALLATION}, {"o/r": (42, "n/s")}
+    assert app.send(STATUS).outcome == "sent"
+    created = app.send(check_run())
+    assert created.outcome == "sent"
+    assert app.send(check_run(may_exist=True)).check_run_id == created.check_run_id  # a GET with parameters
+    assert app.send(check_run(created.check_run_id, status="in_progress")).outcome == "sent"
+    followed = [one.method for one in github.requests if one.path.startswith("/repositories/42/check-runs")]
+    assert followed == ["POST", "PATCH", "PATCH"]
+    assert len(github.statuses) == 2
+
+
+def test_a_transferred_repository_is_reported_to_as_its_new_installation(github, app):
+    app.send(STATUS)
+    github.installed, github.moved = {"n/s": 99}, {"o/r": (42, "n/s")}
+    assert app.send(STATUS).outcome == "sent"
+    assert len(github.statuses) == 2
+
+
+def test_a_credential_is_not_taken_to_another_host(github, token):
+    other, stop = start()
+    github.faults = [Fault(307, {"location": f"{other.url.replace('127.0.0.1', 'localhost')}/repos/o/r/statuses/{HEAD}"})]
+    answer = token.send(STATUS)
+    stop()
+    assert (answer.outcome, "another host" in answer.detail, other.requests) == ("refused", True, [])
+
+
+def test_redirects_in_a_circle_end(github, token):
+    github.faults = [Fault(301, {"location": f"{github.url}/x"}) for _ in range(9)]
+    answer = token.send(STATUS)
+    assert (answer.outcome, len(github.requests)) == ("refused", 6)
 
 
 def test_after_a_rate_limit_github_is_asked_nothing(github, app):

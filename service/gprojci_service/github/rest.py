@@ -1,6 +1,7 @@
-"""One request to GitHub's REST API, with its timeouts and rate limits; faults that pass are told from refusals.
+"""One request to GitHub's REST API, with its timeouts, redirects and rate limits; faults that pass are told from refusals.
 
-Sources: GitHub's REST documentation, "Best practices for using the REST API" (rate limits, retries) and "API versions".
+Sources: GitHub's REST documentation, "Best practices for using the REST API" (rate limits, retries, redirects) and "API
+versions".
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from gprojci_service.github.outgoing import Answer
 # GitHub asks for at least this long after a secondary limit that names no time.
 SECONDARY_LIMIT_SECONDS = 60.0
 LONGEST_REST_SECONDS = 3 * 3600.0
+# A renamed or transferred repository is answered with where it is now; the method and the body stay as they are.
+REDIRECTS = (301, 302, 307, 308)
+MOST_REDIRECTS = 5
 
 
 class Failure(Exception):
@@ -68,9 +72,9 @@ class Rest:
             detail = f"GitHub is not asked until {until:%Y-%m-%d %H:%M:%S} UTC, after a rate limit or a timeout"
             raise Failure(Answer("again", detail, until))
         try:
-            response = httpx.request(
+            response = self._follow(
                 method,
-                self.api_url + path,
+                httpx.URL(self.api_url + path),
                 json=body,
                 params=query,
                 headers={
@@ -79,8 +83,6 @@ class Rest:
                     "X-GitHub-Api-Version": "2022-11-28",
                     "User-Agent": "gprojci",
                 },
-                timeout=self.timeout_seconds,
-                follow_redirects=method == "GET",  # a renamed repository is answered with where it is now
             )
         except httpx.TimeoutException as error:
             # Each further wait for a GitHub that hangs would hold up webhooks and verdicts behind it.
@@ -95,6 +97,24 @@ class Rest:
             return response.json()
         except ValueError:
             return None
+
+    def _follow(self, method: str, address: httpx.URL, **request: Any) -> httpx.Response:
+        """The answer at the end of the redirects, each asked with the same method and body.
+
+        Raises:
+            Failure: they lead to another host, which must not see the credential, or in a circle.
+        """
+        for _ in range(MOST_REDIRECTS + 1):
+            response = httpx.request(method, address, timeout=self.timeout_seconds, follow_redirects=False, **request)
+            location = response.headers.get("location")
+            if response.status_code not in REDIRECTS or not location:
+                return response
+            before, address = address, address.join(location)
+            if (address.scheme, address.host, address.port) != (before.scheme, before.host, before.port):
+                reason = f"HTTP {response.status_code}: redirected from {before.host} to another host, {address.host}"
+                raise Failure(Answer("refused", f"{reason}; is GPROJCI_GITHUB_API_URL right?"), response.status_code)
+            request["params"] = None  # the new address has them
+        raise Failure(Answer("refused", f"more than {MOST_REDIRECTS} redirects, the last to {address}"))
 
     def _failure(self, response: httpx.Response, holder: str) -> Failure:
         status = response.status_code
