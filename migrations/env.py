@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from alembic import context
 from sqlalchemy import Connection, create_engine
@@ -18,8 +20,29 @@ def _run(connection: Connection) -> None:
         compare_type=True,
         transaction_per_migration=True,
     )
-    with context.begin_transaction():
+    with _without_foreign_keys(connection), context.begin_transaction():
         context.run_migrations()
+
+
+@contextmanager
+def _without_foreign_keys(connection: Connection) -> Iterator[None]:
+    """Lets SQLite make a table anew although rows of others point into it, and checks afterwards that they still do.
+
+    Source: SQLite's documentation, "Making Other Kinds Of Table Schema Changes"; it must be outside of a transaction.
+    """
+    driver = connection.connection.driver_connection
+    if connection.dialect.name != "sqlite" or driver is None:
+        yield
+        return
+    (before,) = driver.execute("PRAGMA foreign_keys").fetchone()
+    driver.execute("PRAGMA foreign_keys=OFF")
+    yield
+    if connection.in_transaction():
+        connection.commit()
+    broken = driver.execute("PRAGMA foreign_key_check").fetchall()
+    if broken:
+        raise RuntimeError(f"the migration left rows that point nowhere: {broken[:5]}")
+    driver.execute(f"PRAGMA foreign_keys={before}")
 
 
 connection = context.config.attributes.get("connection")

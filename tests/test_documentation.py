@@ -190,8 +190,15 @@ def test_every_metric_has_its_row() -> None:
 
 
 def test_every_gate_key_has_its_row() -> None:
-    keys = [*manifest.GATE_LIMITS, "informative", "backends", "inputs"]
+    keys = [*manifest.GATE_LIMITS, "informative", "rules"]
     assert [key for key in keys if len(rows(SERVICE, key)) != 1] == []
+    of_rules = DOCUMENTS[SERVICE].split("| key in `[[gate.rules]]` |")[1].split("\n\n")[0]
+    assert [key for key in (*manifest.RULE_FILTERS, "required") if f"`{key}`" not in of_rules] == []
+    (example,) = re.findall(r"```toml\n(\[\[gate\.rules.*?)```", DOCUMENTS[SERVICE], re.DOTALL)
+    whole = (ROOT / "gprojci.toml").read_text().replace(
+        'shapes = ["4x16x4096x128"', 'shapes = ["4x16x16384x128"'
+    ) + example
+    assert len(manifest.parse(whole, device="cuda").gate.rules) == 3
 
 
 def test_every_peer_has_its_row() -> None:

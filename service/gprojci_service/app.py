@@ -19,6 +19,8 @@ from gprojci_service.context import Context
 from gprojci_service.errors import ServiceError
 from gprojci_service.gate.endpoints import override_router as overrides
 from gprojci_service.gate.endpoints import router as verdicts
+from gprojci_service.github.endpoints import pages as github_pages
+from gprojci_service.github.endpoints import router as github
 from gprojci_service.inputs.endpoints import router as inputs
 from gprojci_service.inputs.endpoints import worker_router as worker_inputs
 from gprojci_service.jobs.endpoints import router as jobs
@@ -75,11 +77,13 @@ def create_app(settings: Settings) -> FastAPI:
         tokens,
         bisections,
         schedules,
+        github,
     )
     for router in (*public, worker_api, worker_reports, worker_inputs):
         app.include_router(router, prefix="/api/v1")
     app.include_router(webhooks)
     app.include_router(health)
+    app.include_router(github_pages, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(actions.router, include_in_schema=False)
     app.include_router(regression_actions.router, include_in_schema=False)

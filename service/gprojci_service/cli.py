@@ -21,6 +21,7 @@ from gprojci_service.context import Context
 from gprojci_service.demo import demo
 from gprojci_service.errors import ServiceError
 from gprojci_service.gate.commands import gate
+from gprojci_service.github.commands import github
 from gprojci_service.inputs.commands import inputs
 from gprojci_service.jobs.commands import backfill, job, logs, status, submit
 from gprojci_service.notifications.commands import notification
@@ -35,7 +36,7 @@ from gprojci_service.settings import load_settings
 SECTIONS = {
     "Measure a commit": ("submit", "status", "logs", "gate"),
     "Compare and search": ("compare", "bisect", "backfill", "schedule", "export"),
-    "Manage": ("project", "job", "regression", "notification", "token", "inputs", "report"),
+    "Manage": ("project", "job", "regression", "notification", "token", "inputs", "report", "github"),
     "Run the service": ("serve", "demo", "migrate", "completion"),
 }
 EPILOG = """
@@ -169,5 +170,6 @@ for command in (
     schedule,
     regression,
     notification,
+    github,
 ):
     cli.add_command(command)

@@ -41,6 +41,7 @@ class Settings(BaseSettings):
     github_api_url: str = Field("https://api.github.com", description="Base URL of GitHub's REST API, also Enterprise.")
     default_hardware: list[str] = Field(
         ["cpu"],
+        min_length=1,  # without a job there is no check, and nothing says that nobody measured
         description='Hardware classes that jobs are made for unless the project says otherwise, as JSON: `["h200"]`.',
     )
     public_read: bool = Field(True, description="Whether pages and the reading API need no token.")

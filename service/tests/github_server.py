@@ -78,6 +78,8 @@ class GitHubServer(ThreadingHTTPServer):
         """Full SHAs, and `behind`, `ahead`, … as they are to every branch."""
         self.moved: dict[str, tuple[int, str]] = {}
         """Repositories that were renamed or transferred: GitHub's number and the present name, by the former one."""
+        self.codes: set[str] = set()
+        """Codes of Apps that were created from a manifest; each is good once."""
         self.faults: list[Fault] = []
         self.requests: list[Seen] = []
         self.violations: list[str] = []
@@ -253,6 +255,14 @@ class Handler(BaseHTTPRequestHandler):
             "expires": expires,
         }
         return 201, {"token": secret, "expires_at": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+    def apps_create_from_manifest(self, values: dict[str, str], _query: Any, _body: Any) -> tuple[int, Any]:
+        if "authorization" in self.headers or values["code"] not in self.server.codes:
+            raise Refusal(404, "Not Found")
+        self.server.codes.remove(values["code"])
+        made = {"id": int(APP_ID), "name": "GProj CI", "html_url": "https://github.com/apps/gproj-ci"}
+        secret = {"pem": self.server.private_key, "webhook_secret": "a new secret", "client_id": "Iv1.abc"}
+        return 201, {**made, **secret, "client_secret": "not asked for"}
 
     def repos_create_commit_status(self, values: dict[str, str], _query: Any, body: Any) -> tuple[int, Any]:
         self._as_installation(values, "statuses")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gprojci_service.gate.decision import decide, without_report
 from gprojci_service.results.service import Point, points
-from gprojci_suite.contract.manifest import GateSettings
+from gprojci_suite.contract.manifest import GateSettings, parse
 from gprojci_suite.contract.report import Report
 
 CEILING = {"dq_error_ceiling": 0.0035}
@@ -112,6 +112,69 @@ def test_informative_limits_do_not_decide(make_report):
     decision = judge(make_report(dq=1.0), CEILING, informative=("dq_error_ceiling",))
     assert decision.verdict == "neutral"
     assert decision.summary == "nothing is gated: the base's manifest sets no limits"
+
+
+def judge_by(report, text, **options):
+    """The decision on a report by a manifest's `[gate]` and rules."""
+    manifest = "[backends.gproj]\nentry = 'a:b'\n[accuracy]\ninputs = ['late-keybias']\n" + text
+    parsed = parse(manifest, device="cpu")
+    return decide(parsed.gate, Report.from_json(report), ("gproj",), **options)
+
+
+RULE = "[gate]\ndq_error_ceiling = 0.0035\n[[gate.rules]]\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit", "line"),
+    [
+        ("dq_error_ceiling = 0.001", 0.001, 7),
+        ("backends = ['gproj']\ndq_error_ceiling = 0.001", 0.001, 7),
+        ("inputs = ['late-*', 'late-keybias']\ndq_error_ceiling = 0.001", 0.001, 7),
+        ("hardware = ['cpu-*']\ndq_error_ceiling = 0.001", 0.001, 7),
+        ("hardware = ['cpu']\ndq_error_ceiling = 0.001", 0.001, 7),
+        ("hardware = ['h200', 'a100']\ndq_error_ceiling = 0.001", 0.0035, 6),
+        ("dq_worst_ceiling = 1.0", 0.0035, 6),
+        ("dq_error_ceiling = 0.1\n[[gate.rules]]\ndq_error_ceiling = 0.001", 0.001, 9),
+    ],
+)
+def test_the_last_rule_that_fits_sets_the_limit(make_report, rule, limit, line):
+    decision = judge_by(make_report(dq=0.002), RULE + rule, hardware="cpu")
+    (finding,) = (finding for finding in decision.findings if finding.limit_key == "dq_error_ceiling")
+    assert (finding.limit, finding.line, decision.verdict) == (limit, line, "fail" if limit < 0.002 else "pass")
+
+
+def test_a_rule_of_a_shape_leaves_other_shapes_alone(make_report):
+    text = "[throughput]\nshapes = ['1x4x1024x64', '1x4x2048x64']\n[gate]\nkernel_time_increase = 0.1\n[[gate.rules]]\n"
+    report = make_report(time=(1.2, 1.3))
+    (other,) = judge_by(
+        report, text + "shapes = ['1x4x2048x64']\nkernel_time_increase = 0.5\nrequired = false"
+    ).findings[:1]
+    assert (other.verdict, other.limit, other.required) == ("fail", 0.1, True)
+    loose = judge_by(report, text + "shapes = ['*x1024x64']\nkernel_time_increase = 0.5")
+    assert loose.verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("own", "rule", "required"), [("", "false", False), ("informative = ['dq_error_ceiling']\n", "true", True)]
+)
+@pytest.mark.parametrize("limit", ["", "dq_error_ceiling = 0.001\n"])
+def test_a_rule_says_whether_limits_decide(make_report, own, rule, required, limit):
+    text = RULE.replace("[[", f"{own}[[") + f"{limit}required = {rule}"
+    (finding,) = judge_by(make_report(dq=1.0), text).findings
+    assert (finding.verdict, finding.required) == ("fail", required)
+
+
+def test_a_rule_about_what_was_not_measured_is_not_passed_over(make_report):
+    text = (
+        "[throughput]\nshapes = ['9x9x9x64']\n[throughput.cuda]\nshapes = ['8x8x8x64']\n[gate]\ndq_error_ceiling = 1\n"
+    )
+    rule = "[[gate.rules]]\nshapes = ['9x9x9x64']\nkernel_time_increase = 0.1\n"
+    decision = judge_by(make_report(), text + rule)
+    assert (decision.verdict, decision.summary) == (
+        "neutral",
+        "gproj: what kernel_time_increase limits on 9x9x9x64 was not measured",
+    )
+    assert judge_by(make_report(), text + rule.replace("9x9x9x64", "8x8x8x64")).verdict == "pass"  # of CUDA alone
 
 
 def moved(median, case="late-keybias", backend="gproj", revision="head", response="dq_key_shift"):

@@ -76,6 +76,14 @@ def test_the_policy_is_the_base_commits(service, measured):
     assert job["verdict"]["policy"]["read_from"] == "base"
 
 
+def test_a_finding_names_the_line_that_sets_its_limit_on_the_jobs_page_too(service, measured):
+    rule = "[[gate.rules]]\nhardware = ['cpu']\ndq_error_ceiling = 0.001\n"
+    job = measured(manifests={"head": LOOSE, "base": STRICT + rule})
+    (finding,) = (each for each in job["verdict"]["evidence"] if each["limit_key"] == "dq_error_ceiling")
+    assert (job["verdict"]["verdict"], finding["limit"], finding["line"]) == ("fail", 0.001, 6)
+    assert '<span class="sub">line 6</span>' in service.client.get(f"/jobs/{job['id']}").text
+
+
 def test_a_base_without_manifest_leaves_the_heads_policy(service, measured):
     job = measured(manifests={"head": STRICT, "base": None})
     assert (job["verdict"]["verdict"], job["verdict"]["policy"]["read_from"]) == ("pass", "head")
@@ -149,7 +157,34 @@ def test_github_is_told_and_without_credentials_it_is_recorded(service, measured
     assert status["description"] == job["verdict"]["summary"]
     assert len(status["description"]) <= 140
     assert check["head_sha"] == job["head_sha"]
-    assert "| ❌ |" in check["output"]["summary"]
+    assert check["output"]["title"] == f"Fails: {job['verdict']['summary']}"
+    assert "| ❌ fail | dQ error, median |" in check["output"]["summary"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "detail", "places"),
+    [
+        ("[gate]\nnonsense = 1\n[buidl]\n", "line 2", [(None, None), (2, 1), (3, 1)]),
+        (STRICT + "[accuracy]\ninputs = [\n  'lat-keybias']", "names the input set lat-keybias, which", [(8, 3)]),
+        (STRICT, "pip said no", None),
+        (None, "has no gprojci.toml", None),
+    ],
+)
+def test_a_manifest_at_fault_is_annotated(service, push_payload, manifest, detail, places):
+    service.deliver("push", push_payload())
+    service.work_off()
+    service.hello()
+    attempt = service.claim().json()["attempt"]
+    body = {"fencing_token": 1, "status": "build_error", "detail": detail, "manifests": {"head": manifest}}
+    assert service.worker(f"/attempts/{attempt['id']}/report", body).json()["accepted"]
+    service.work_off()
+    (payload,) = rows(service, select(GithubReport.payload).where(GithubReport.phase == "decided").offset(1))[0]
+    assert payload["conclusion"] == "failure"
+    annotations = payload["output"].get("annotations")
+    found = annotations and [(each["start_line"], each.get("start_column")) for each in annotations]
+    assert found == (places and [(line or 1, column) for line, column in places])
+    if detail.startswith("names"):
+        assert annotations[0]["message"] == "unknown input set 'lat-keybias'; did you mean 'late-keybias'?"
 
 
 def test_reports_are_given_as_json_and_csv(service, measured, make_report):

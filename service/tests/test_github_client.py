@@ -119,7 +119,9 @@ def test_a_transferred_repository_is_reported_to_as_its_new_installation(github,
 
 def test_a_credential_is_not_taken_to_another_host(github, token):
     other, stop = start()
-    github.faults = [Fault(307, {"location": f"{other.url.replace('127.0.0.1', 'localhost')}/repos/o/r/statuses/{HEAD}"})]
+    github.faults = [
+        Fault(307, {"location": f"{other.url.replace('127.0.0.1', 'localhost')}/repos/o/r/statuses/{HEAD}"})
+    ]
     answer = token.send(STATUS)
     stop()
     assert (answer.outcome, "another host" in answer.detail, other.requests) == ("refused", True, [])

@@ -79,7 +79,7 @@ def test_a_check_run_lives_with_its_job(service, github, push_payload, finish):
     assert finish() == claimed["job"]["id"]
     service.work_off()
     assert run["history"] == DECIDED
-    assert "| ✅ |" in run["output"]["summary"]
+    assert "| ✅ pass |" in run["output"]["summary"]
     assert run["details_url"] == f"{service.settings.public_url}/jobs/{claimed['job']['id']}"
     assert [status["state"] for status in github.statuses] == ["pending", "success"]
     assert {report.state for report in reports(service)} == {"sent"}
@@ -109,6 +109,67 @@ def test_a_cancelled_job_completes_its_check_run(service, github, pull_request_p
     assert first["history"] == [("queued", None), ("completed", "cancelled")]
     assert NEXT[:10] in first["output"]["summary"]
     assert second["history"] == [("queued", None)]
+    told = [(status["sha"], status["state"]) for status in github.statuses]
+    assert told == [(HEAD, "pending"), (NEXT, "pending"), (HEAD, "error")]
+    assert github.statuses[2]["description"] == f"cancelled: superseded by commit {NEXT[:10]}"
+
+
+def test_a_cancelled_job_leaves_the_status_to_a_newer_job_of_its_commit(service, github, pull_request_payload):
+    service.deliver("pull_request", pull_request_payload())
+    service.work_off()
+    edited = pull_request_payload("edited", base={"sha": NEXT, "ref": "release", "repo": {"id": 42}})
+    service.deliver("pull_request", edited | {"changes": {"base": {"ref": {"from": "main"}}}})
+    service.work_off()
+    assert [job["state"] for job in service.jobs()] == ["queued", "cancelled"]
+    assert [status["state"] for status in github.statuses] == ["pending", "pending"]
+
+
+def test_a_late_status_of_a_cancelled_job_does_not_hide_its_reruns(service, github, push_payload):
+    service.deliver("push", push_payload())
+    service.work_off()
+    github.faults = [Fault(502, path="/statuses/")]
+    (job,) = service.jobs()
+    service.client.post(f"/api/v1/jobs/{job['id']}/cancel", json={}, headers=service.write_headers)
+    service.work_off()
+    service.client.post(f"/api/v1/jobs/{job['id']}/rerun", headers=service.write_headers)
+    service.work_off()
+    let_time_pass(service)
+    assert [status["state"] for status in github.statuses] == ["pending", "pending"]
+    assert reports(service, "commit_status")[1].state == "recorded"
+
+
+def test_a_drafts_check_is_queued_until_it_is_ready(service, github, pull_request_payload):
+    service.deliver("pull_request", pull_request_payload(draft=True))
+    service.work_off()
+    (run,) = github.check_runs.values()
+    assert (run["status"], run["output"]["title"]) == ("queued", "a draft is measured once it is ready for review")
+    service.deliver("pull_request", pull_request_payload("ready_for_review"))
+    service.work_off()
+    assert (run["history"], "will be measured" in run["output"]["title"]) == ([("queued", None)] * 2, True)
+    assert [status["state"] for status in github.statuses] == ["pending", "pending"]
+
+
+def test_every_head_that_is_gated_has_a_check_and_none_is_green_unmeasured(
+    service, github, push_payload, pull_request_payload
+):
+    merge_group = {"head_sha": "1" * 40, "head_ref": "refs/heads/gh-readonly-queue/main/pr-7", "base_sha": "b" * 40}
+    group = {
+        "action": "checks_requested",
+        "merge_group": {**merge_group, "base_ref": "refs/heads/main"},
+        "repository": push_payload()["repository"],
+    }
+    service.settings.default_hardware = ["cpu", "a class that no worker has"]
+    service.deliver("push", push_payload("2" * 40))
+    service.deliver("merge_group", group)
+    for number, changes in enumerate(({}, {"fork": True}, {"draft": True}, {"draft": True, "fork": True}), 3):
+        payload = pull_request_payload("opened", str(number) * 40, **changes)
+        service.deliver("pull_request", payload | {"number": number})
+    service.work_off()
+    shown = {(run["head_sha"][0], run["status"], run.get("conclusion")) for run in github.check_runs.values()}
+    waits = ("completed", "action_required")
+    assert shown == {("4", *waits), *((head, "queued", None) for head in "12356")}
+    assert len(github.check_runs) == 12
+    assert {status["state"] for status in github.statuses} == {"pending"}
 
 
 @pytest.mark.parametrize("fault", [Fault(502), Fault(cut=True), Fault(cut=True, after=True)])

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from gprojci_service.models import Job, Project, WebhookDelivery
+from gprojci_service.models import Job, Project, PullRequest, WebhookDelivery
 from gprojci_service.webhooks.events import HANDLERS
 
-HEAD, BASE, OTHER = "a" * 40, "b" * 40, "c" * 40
+HEAD, BASE, OTHER, NEXT = "a" * 40, "b" * 40, "c" * 40, "d" * 40
 EXAMPLES = json.loads(lzma.decompress((Path(__file__).parent / "github_examples.json.xz").read_bytes()))["examples"]
 ASK_FOR_NOTHING = {
     "issue_comment": {"created"},  # on an issue
@@ -77,6 +77,7 @@ def test_no_example_of_any_event_is_an_error(service):
         payload = copy.deepcopy(entry["payload"])
         if entry["event"] in ASK_FOR_NOTHING:
             payload["repository"]["id"] = 1  # unknown here, whatever came before
+        payload.get("pull_request", {}).pop("updated_at", None)  # they are of several stories, and out of order
         assert service.deliver(entry["event"], payload).status_code == 202
     service.work_off()
     with service.context.database.session(writes=False) as session:
@@ -100,16 +101,21 @@ def test_examples_of_a_push(service):
 
 
 def test_examples_of_a_pull_request(service):
+    def act(action: str, second: int) -> tuple[str, str]:
+        payload = example("pull_request", action)
+        payload["pull_request"]["updated_at"] = at(second)
+        return deliver(service, "pull_request", payload)
+
     opened = example("pull_request", "opened")
-    deliver(service, "pull_request", opened)
+    act("opened", 0)
     (job,) = service.jobs()
     heads = opened["pull_request"]["head"]["sha"], opened["pull_request"]["base"]["sha"]
     assert (job["kind"], job["state"], job["head_sha"], job["base_sha"]) == ("pull_request", "queued", *heads)
-    assert deliver(service, "pull_request", example("pull_request", "closed"))[1] == "1 job(s) cancelled"
-    deliver(service, "pull_request", example("pull_request", "reopened"))
+    assert act("closed", 1)[1] == "1 job(s) cancelled"
+    act("reopened", 2)
     assert [job["state"] for job in service.jobs()] == ["queued", "cancelled"]
-    assert deliver(service, "pull_request", example("pull_request", "converted_to_draft"))[1] == "1 job(s) cancelled"
-    deliver(service, "pull_request", example("pull_request", "ready_for_review"))
+    assert act("converted_to_draft", 3)[1] == "1 job(s) cancelled"
+    act("ready_for_review", 4)
     assert [job["state"] for job in service.jobs()] == ["queued", "cancelled", "cancelled"]
 
 
@@ -180,16 +186,70 @@ def test_a_rerequested_check_suite_is_no_way_around_the_approval(service, pull_r
 
 def test_a_draft_is_measured_when_it_is_ready_or_when_asked_for(service, pull_request_payload):
     state = deliver(service, "pull_request", pull_request_payload(draft=True))
-    assert state == ("ignored", "a draft is measured once it is ready for review")
+    assert state[1].startswith("a draft is measured once it is ready for review")
     deliver(service, "pull_request", pull_request_payload("synchronize", OTHER, draft=True))
-    assert service.jobs() == []
+    assert [(job["head_sha"], job["state"]) for job in service.jobs()] == [(OTHER, "draft"), (HEAD, "cancelled")]
+    service.hello()
+    assert service.claim().status_code == 204
     payload = example("check_suite", "rerequested")
     payload["repository"]["id"], payload["check_suite"]["head_sha"] = 42, OTHER
     deliver(service, "check_suite", payload)
-    (asked_for,) = service.jobs()
-    assert asked_for["head_sha"] == OTHER
+    asked_for = service.jobs()[0]
+    assert (asked_for["head_sha"], asked_for["state"]) == (OTHER, "queued")
+    deliver(service, "pull_request", pull_request_payload("converted_to_draft", OTHER, draft=True))
+    assert service.jobs()[0]["state"] == "draft"
     assert deliver(service, "pull_request", pull_request_payload("ready_for_review", OTHER))[0] == "processed"
-    assert [job["id"] for job in service.jobs()] == [asked_for["id"]]
+    assert [job["state"] for job in service.jobs()] == ["queued", "cancelled", "cancelled"]
+
+
+def test_a_draft_from_before_drafts_had_jobs_is_measured_when_asked_for(service, push_payload):
+    deliver(service, "push", push_payload())
+    facts = {"title": "A change", "head_ref": "topic", "base_sha": BASE, "base_ref": "main", "draft": True}
+    with service.context.database.session(writes=True) as session:
+        session.add(PullRequest(project_id=project(service).id, number=7, head_sha=OTHER, **facts))
+    payload = example("check_suite", "rerequested")
+    payload["repository"]["id"], payload["check_suite"]["head_sha"] = 42, OTHER
+    assert deliver(service, "check_suite", payload)[1] == "job(s) 2 made"
+    assert [(job["head_sha"], job["state"]) for job in service.jobs()] == [(OTHER, "queued"), (HEAD, "queued")]
+
+
+def test_a_fork_that_is_ready_still_waits_for_its_approval(service, pull_request_payload):
+    deliver(service, "pull_request", pull_request_payload(draft=True, fork=True))
+    assert service.jobs()[0]["state"] == "draft"
+    deliver(service, "pull_request", pull_request_payload("ready_for_review", fork=True))
+    assert [job["state"] for job in service.jobs()] == ["awaiting_approval"]
+
+
+def at(second: int) -> str:
+    """A moment as GitHub writes it."""
+    return f"2026-01-02T03:04:{second:02}Z"
+
+
+def pushed(make, head: str, before: str, second: int) -> dict[str, Any]:
+    """A push to the pull request's branch."""
+    return make("synchronize", head, updated_at=at(second)) | {"before": before, "after": head}
+
+
+@pytest.mark.parametrize("second", [2, 1])
+def test_an_older_push_that_comes_late_is_not_the_present_head(service, pull_request_payload, second):
+    deliver(service, "pull_request", pull_request_payload(updated_at=at(0)))
+    deliver(service, "pull_request", pushed(pull_request_payload, OTHER, NEXT, second))
+    state = deliver(service, "pull_request", pushed(pull_request_payload, NEXT, HEAD, 1))
+    assert (state[0], "came late" in state[1]) == ("ignored", True)
+    assert [(job["head_sha"], job["state"]) for job in service.jobs()] == [(OTHER, "queued"), (HEAD, "cancelled")]
+    deliver(service, "pull_request", pushed(pull_request_payload, NEXT, OTHER, second))  # back, within the same second
+    assert service.jobs()[0]["head_sha"] == NEXT
+
+
+@pytest.mark.parametrize("second", [1, 0])
+def test_a_pull_request_that_was_closed_is_not_opened_late(service, pull_request_payload, second):
+    deliver(service, "pull_request", pull_request_payload("closed", state="closed", updated_at=at(second)))
+    late = pull_request_payload(updated_at=at(0))
+    late["repository"]["full_name"] = "o/former"
+    assert deliver(service, "pull_request", late)[0] == "ignored"
+    assert (service.jobs(), project(service).name) == ([], "o/r")
+    deliver(service, "pull_request", pull_request_payload("reopened", updated_at=at(2)))
+    assert [job["state"] for job in service.jobs()] == ["queued"]
 
 
 def test_a_force_push_back_is_measured_again(service, pull_request_payload):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import random
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -159,7 +160,7 @@ def test_the_job_of_a_merge_group_is_not_that_of_the_branch(service, github):
         (pull_request(OTHER), [(OTHER, "queued"), (HEAD, "cancelled")]),
         (pull_request(base={"sha": BASE, "ref": "release"}), [(HEAD, "queued")]),  # the same commit: nothing to measure
         (pull_request(base={"sha": OTHER, "ref": "release"}), [(HEAD, "queued"), (HEAD, "cancelled")]),
-        (pull_request(draft=True), [(HEAD, "cancelled")]),
+        (pull_request(draft=True), [(HEAD, "draft"), (HEAD, "cancelled")]),
         (pull_request(state="closed", merged=False), [(HEAD, "cancelled")]),
         (pull_request(state="closed", merged=True), [(HEAD, "cancelled")]),
     ],
@@ -187,7 +188,8 @@ def test_a_pull_request_that_came_back_is_measured(service, github, pull_request
     service.work_off()
     github.pull_requests = [pull_request()]
     reconcile(service.context)
-    assert jobs_of_pull_requests(service) == [(HEAD, "queued"), (HEAD, "cancelled")]
+    newest, *others = jobs_of_pull_requests(service)
+    assert (newest, set(others)) == ((HEAD, "queued"), {(HEAD, "cancelled")})
 
 
 def test_a_job_cancelled_by_hand_is_not_made_again(service, github, pull_request_payload):
@@ -227,6 +229,44 @@ def test_a_webhook_that_came_while_github_was_asked_counts_more(service, github,
         project = session.scalars(select(Project)).one()
         assert lost.catch_up(session, service.settings, project, seen) == []
     assert jobs_of_pull_requests(service) == [(HEAD, "queued")]
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_lost_late_and_doubled_webhooks_end_in_what_github_says(service, github, pull_request_payload):
+    """Every tenth delivery is lost, some come twice, and neighbours change places; then GitHub is asked."""
+    chance = random.Random(7)
+    now_is: dict[int, dict[str, Any]] = {}
+    deliveries = []
+    for second in range(45):
+        number = chance.randint(1, 5)
+        is_new = number not in now_is
+        before = now_is.get(number, pull_request(f"{second:040x}", number=number))
+        action = "opened" if is_new else chance.choice(["synchronize", "synchronize", "closed", "reopened"])
+        if not is_new and (before["state"] == "closed") != (action == "reopened"):
+            continue
+        changes: dict[str, Any] = {"state": "closed" if action == "closed" else "open"}
+        changes["updated_at"] = (NOW - timedelta(hours=1) + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if action == "synchronize":
+            changes["head"] = {**before["head"], "sha": f"{second:040x}"}
+        now_is[number] = {**before, **changes}
+        pushed = {"before": before["head"]["sha"]} if action == "synchronize" else {}
+        described = {name: value for name, value in now_is[number].items() if name != "head"}
+        payload = pull_request_payload(action, now_is[number]["head"]["sha"], **described)
+        deliveries.append({**payload, "number": number, **pushed})
+    received = [payload for index, payload in enumerate(deliveries) if index % 10 != 9]
+    received = [payload for payload in received for _ in range(1 + (chance.random() < 0.2))]
+    received.sort(key=lambda payload: deliveries.index(payload) + chance.uniform(0, 4))
+    for payload in received:
+        service.deliver("pull_request", payload)
+    service.work_off()
+    github.pull_requests = list(now_is.values())
+    reconcile(service.context)
+    with service.context.database.session(writes=False) as session:
+        known = {row.number: (row.state, row.head_sha) for row in session.scalars(select(PullRequest))}
+        is_open = Job.state == "queued"
+        jobs = session.execute(select(PullRequest.number, Job.head_sha).join(Job).where(is_open)).all()
+    assert known == {number: (entry["state"], entry["head"]["sha"]) for number, entry in now_is.items()}
+    assert sorted(jobs) == sorted((number, head) for number, (state, head) in known.items() if state == "open")
 
 
 def test_every_page_is_read(service, github):

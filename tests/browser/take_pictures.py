@@ -72,10 +72,10 @@ def take(browser: Browser, url: str, shot: Shot) -> bytes:
         page.locator(shot.beginning_at).first.evaluate("element => element.scrollIntoView()")
     picture = page.screenshot()
     page.close()
-    return _optimised(picture)
+    return optimised(picture)
 
 
-def _optimised(picture: bytes) -> bytes:
+def optimised(picture: bytes) -> bytes:
     few = Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     file = io.BytesIO()
     few.save(file, "PNG", optimize=True)

@@ -97,9 +97,8 @@ def make_spec(
             f"{MANIFEST} names neither [accuracy] inputs nor [throughput] shapes or step_models: nothing to measure",
         )
     peers = _union(policy.accuracy.peers, timing.peers, head.accuracy.peers, head.throughput.peers)
-    limits = policy.gate.limits
-    kernel = [limits[key] for key in ("kernel_time_increase", "kernel_overhead_ceiling") if key in limits]
-    step = [limits[key] for key in ("step_overhead_increase", "step_overhead_ceiling") if key in limits]
+    kernel = policy.gate.every_limit("kernel_time_increase", "kernel_overhead_ceiling")
+    step = policy.gate.every_limit("step_overhead_increase", "step_overhead_ceiling")
     return RunSpec(
         schema_version=1,
         device=device,

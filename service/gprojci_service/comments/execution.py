@@ -211,6 +211,10 @@ class _Performance:
             raise CommandRefused(f"the head is commit {self._head[:10]} now, not {command.sha[:10]}")
         known = self._newest()
         made = [] if known else events.measure(self.session, self.settings, self.project, self.pull_request)
+        drafts = [job for job in self._newest() if job.state == "draft"]
+        for job in drafts:
+            jobs.ready(self.session, self.settings, self.project, job)
+        made = sorted({*made, *(job.id for job in drafts)})
         newest = self._newest()
         waiting = [job for job in newest if job.state == "awaiting_approval"]
         if waiting:

@@ -10,6 +10,8 @@ Symmetry. The median response of dQ to a shift of all keys, over the slices that
 Time, of attention and of a training step. The interval of the median paired ratio against `1 + limit`: fail when the
 whole interval lies above it, pass when the whole interval lies below it, otherwise neutral: it cannot be told.
 
+Each limit is the one that `policy` finds for the backend and the case.
+
 The whole. Fail if any finding that decides failed; else error if any could not be judged for a fault of ours; else
 neutral if any cannot be told; else pass. Findings under `informative` never decide.
 """
@@ -21,6 +23,7 @@ from collections.abc import Iterable, Iterator
 
 from gprojci_dashboards.readable import percent
 from gprojci_service.gate.finding import SEVERITY, Decision, Finding, VerdictWord
+from gprojci_service.gate.policy import Limit, Policy
 from gprojci_suite.contract.manifest import GateSettings
 from gprojci_suite.contract.report import AccuracySummary, Backend, Report
 from gprojci_suite.contract.timing import Comparison
@@ -33,14 +36,16 @@ MACHINERY = ("lost_worker", "checkout_error")
 NAMES = {"o": "O", "dq": "dQ", "dk": "dK", "dv": "dV"}
 
 
-def decide(policy: GateSettings, report: Report, gated: Iterable[str]) -> Decision:
+def decide(settings: GateSettings, report: Report, gated: Iterable[str], *, hardware: str | None = None) -> Decision:
     """Applies a policy to a report.
 
     Args:
-        policy: the limits, as the base commit's manifest sets them.
+        settings: the limits, as the base commit's manifest sets them.
         report: what the head's attempt measured.
         gated: names of the backends that must satisfy it.
+        hardware: the job's hardware class, for rules that are restricted to one.
     """
+    policy = Policy(settings, report, hardware)
     return whole([finding for backend in gated for finding in _of_backend(policy, report, backend)])
 
 
@@ -74,7 +79,7 @@ def _summary(verdict: VerdictWord, findings: list[Finding]) -> str:
     return deciding[0].message[: SUMMARY_LIMIT - len(more)] + more
 
 
-def _of_backend(policy: GateSettings, report: Report, backend: str) -> Iterator[Finding]:
+def _of_backend(policy: Policy, report: Report, backend: str) -> Iterator[Finding]:
     head = _status(report, backend, "head")
     if head is None:
         yield Finding("status", backend, "fail", f"{backend} is not in the head's manifest")
@@ -86,21 +91,24 @@ def _of_backend(policy: GateSettings, report: Report, backend: str) -> Iterator[
     yield from _accuracy(policy, report, backend)
     yield from _symmetry(policy, report, backend)
     yield from _times(policy, report, backend)
+    for key, limit, cases in policy.unmet(backend):
+        where = f" on {cases}" if cases else ""
+        yield _unmeasured(key, limit, backend, f"what {key} limits{where}")
 
 
 def _status(report: Report, backend: str, revision: str) -> Backend | None:
     return next((entry for entry in report.backends if (entry.backend, entry.revision) == (backend, revision)), None)
 
 
-def _accuracy(policy: GateSettings, report: Report, backend: str) -> Iterator[Finding]:
+def _accuracy(policy: Policy, report: Report, backend: str) -> Iterator[Finding]:
     measured = [entry.input for entry in report.inputs]
-    for missing in [name for name in policy.inputs or () if name not in measured]:
+    for missing in [name for name in policy.settings.inputs or () if name not in measured]:
         message = f"{backend}: input set {missing} is gated but was not measured"
         yield Finding("inputs", backend, "fail", message, case=missing)
     lines = {
         (line.revision, line.input, line.tensor): line
         for line in (report.accuracy.summary if report.accuracy else ())
-        if line.backend == backend and (policy.inputs is None or line.input in policy.inputs)
+        if line.backend == backend and (policy.settings.inputs is None or line.input in policy.settings.inputs)
     }
     for tensor in TENSORS:
         of_head = [line for line in lines.values() if (line.revision, line.tensor) == ("head", tensor)]
@@ -112,8 +120,9 @@ def _accuracy(policy: GateSettings, report: Report, backend: str) -> Iterator[Fi
                 yield from _ceilings(policy, line, base)
                 yield from _error_ratio(policy, line, base)
         for key in (f"{tensor}_error_ceiling", f"{tensor}_worst_ceiling", f"{tensor}_error_ratio"):
-            if key in policy.limits and not of_head:
-                yield _unmeasured(policy, key, backend, f"the error of {NAMES[tensor]}")
+            own = policy.own(key)
+            if own is not None and not of_head:
+                yield _unmeasured(key, own, backend, f"the error of {NAMES[tensor]}")
 
 
 def _nonfinite(line: AccuracySummary) -> Finding:
@@ -130,14 +139,17 @@ def _nonfinite(line: AccuracySummary) -> Finding:
     )
 
 
-def _ceilings(policy: GateSettings, line: AccuracySummary, base: AccuracySummary | None) -> Iterator[Finding]:
+def _ceilings(policy: Policy, line: AccuracySummary, base: AccuracySummary | None) -> Iterator[Finding]:
     where = f"{line.backend}: {NAMES[line.tensor]} error on {line.input}"
-    kinds = (("error_ceiling", "median", line.median), ("worst_ceiling", "worst slice", line.worst))
-    for suffix, kind, value in kinds:
+    kinds = (
+        ("error_ceiling", "median", line.median, base.median if base else None),
+        ("worst_ceiling", "worst slice", line.worst, base.worst if base else None),
+    )
+    for suffix, kind, value, before in kinds:
         key = f"{line.tensor}_{suffix}"
-        if key in policy.limits:
-            limit = policy.limits[key]
-            verdict, message = _against_ceiling(where, kind, value, limit, line.worst_slice, line.worst)
+        limit = policy.limit(key, line.backend, line.input)
+        if limit is not None:
+            verdict, message = _against_ceiling(where, kind, value, limit.value, line.worst_slice, line.worst)
             yield Finding(
                 key,
                 line.backend,
@@ -146,20 +158,22 @@ def _ceilings(policy: GateSettings, line: AccuracySummary, base: AccuracySummary
                 case=line.input,
                 slice=line.worst_slice or None,
                 value=value,
-                limit=limit,
+                limit=limit.value,
+                line=limit.line,
                 worst=line.worst,
-                base=base.median if base else None,
-                required=key not in policy.informative,
+                base=before,
+                required=limit.required,
             )
 
 
-def _error_ratio(policy: GateSettings, line: AccuracySummary, base: AccuracySummary | None) -> Iterator[Finding]:
+def _error_ratio(policy: Policy, line: AccuracySummary, base: AccuracySummary | None) -> Iterator[Finding]:
     key = f"{line.tensor}_error_ratio"
-    if key not in policy.limits:
+    set_limit = policy.limit(key, line.backend, line.input)
+    if set_limit is None:
         return
     where = f"{line.backend}: {NAMES[line.tensor]} error on {line.input}"
     spread = max(line.spread or 0.0, (base.spread or 0.0) if base else 0.0)
-    limit, value = policy.limits[key] * (1 + spread), None
+    limit, value = set_limit.value * (1 + spread), None
     if base is None or not math.isfinite(base.median) or not math.isfinite(line.median) or base.median == 0:
         verdict: VerdictWord = "neutral"
         message = f"{where} cannot be compared: the base has no value"
@@ -183,29 +197,34 @@ def _error_ratio(policy: GateSettings, line: AccuracySummary, base: AccuracySumm
         slice=line.worst_slice or None,
         value=value,
         limit=limit,
+        line=set_limit.line,
         worst=line.worst,
         base=base.median if base else None,
-        required=key not in policy.informative and base is not None,
+        required=set_limit.required and base is not None,
     )
 
 
-def _symmetry(policy: GateSettings, report: Report, backend: str) -> Iterator[Finding]:
+def _symmetry(policy: Policy, report: Report, backend: str) -> Iterator[Finding]:
     key = "dq_symmetry_ceiling"
-    if key not in policy.limits:
-        return
+    own = policy.own(key)
     inputs = {entry.input for entry in report.inputs}
-    lines = [
+    gated = policy.settings.inputs
+    responses = [
         line
         for line in (report.symmetry.summary if report.symmetry else ())
-        if (line.backend, line.revision, line.response) == (backend, "head", "dq_key_shift")
-        and (policy.inputs is None or line.case in policy.inputs or line.case not in inputs)
+        if (line.backend, line.response) == (backend, "dq_key_shift")
     ]
-    if not lines:
-        yield _unmeasured(policy, key, backend, "the response of dQ to a shift of the keys")
+    lines = [line for line in responses if line.revision == "head"]
+    lines = [line for line in lines if gated is None or line.case in gated or line.case not in inputs]
+    before = {line.case: line.median for line in responses if line.revision == "base"}
+    if not lines and own is not None:
+        yield _unmeasured(key, own, backend, "the response of dQ to a shift of the keys")
     for line in lines:
+        limit = policy.limit(key, backend, line.case)
+        if limit is None:
+            continue
         where = f"{backend}: response of dQ to a shift of the keys on {line.case}"
-        limit = policy.limits[key]
-        verdict, message = _against_ceiling(where, "median", line.median, limit, line.worst_slice, line.worst)
+        verdict, message = _against_ceiling(where, "median", line.median, limit.value, line.worst_slice, line.worst)
         yield Finding(
             key,
             backend,
@@ -214,9 +233,11 @@ def _symmetry(policy: GateSettings, report: Report, backend: str) -> Iterator[Fi
             case=line.case,
             slice=line.worst_slice or None,
             value=line.median,
-            limit=limit,
+            limit=limit.value,
+            line=limit.line,
             worst=line.worst,
-            required=key not in policy.informative,
+            base=before.get(line.case),
+            required=limit.required,
         )
 
 
@@ -229,7 +250,7 @@ def _against_ceiling(
     return "pass" if value <= limit else "fail", words
 
 
-def _times(policy: GateSettings, report: Report, backend: str) -> Iterator[Finding]:
+def _times(policy: Policy, report: Report, backend: str) -> Iterator[Finding]:
     anchors = {entry.backend for entry in report.backends if entry.role == "anchor"}
     kernel = [
         entry
@@ -250,7 +271,7 @@ def _times(policy: GateSettings, report: Report, backend: str) -> Iterator[Findi
 
 
 def _ratios(
-    policy: GateSettings,
+    policy: Policy,
     key: str,
     backend: str,
     what: str,
@@ -259,17 +280,18 @@ def _ratios(
     *,
     decides: bool,
 ) -> Iterator[Finding]:
-    if key not in policy.limits:
-        return
-    limit, required = policy.limits[key], decides and key not in policy.informative
-    if not compared:
-        yield _unmeasured(policy, key, backend, f"{what} over {whose}", decides=decides)
+    own = policy.own(key)
+    if not compared and own is not None:
+        yield _unmeasured(key, own, backend, f"{what} over {whose}", decides=decides)
     for entry in (entry for entry in compared if not entry.control):
+        limit = policy.limit(key, backend, entry.case)
+        if limit is None:
+            continue
         low, high = entry.low - 1, entry.high - 1
-        verdict: VerdictWord = "fail" if low > limit else "pass" if high < limit else "neutral"
+        verdict: VerdictWord = "fail" if low > limit.value else "pass" if high < limit.value else "neutral"
         message = (
             f"{backend}: {what} on {entry.case} is {_signed(entry.ratio - 1)} over {whose} "
-            f"(interval {_signed(low)} to {_signed(high)}, {entry.pairs} pairs), limit {_signed(limit)}"
+            f"(interval {_signed(low)} to {_signed(high)}, {entry.pairs} pairs), limit {_signed(limit.value)}"
         )
         yield Finding(
             key,
@@ -278,18 +300,24 @@ def _ratios(
             message,
             case=entry.case,
             value=entry.ratio - 1,
-            limit=limit,
+            limit=limit.value,
+            line=limit.line,
             low=low,
             high=high,
-            required=required,
+            required=decides and limit.required,
         )
 
 
-def _unmeasured(policy: GateSettings, key: str, backend: str, what: str, *, decides: bool = True) -> Finding:
+def _unmeasured(key: str, limit: Limit, backend: str, what: str, *, decides: bool = True) -> Finding:
     """A limit on something that the report does not have cannot be told, and is not passed over in silence."""
-    required = decides and key not in policy.informative
     return Finding(
-        key, backend, "neutral", f"{backend}: {what} was not measured", limit=policy.limits[key], required=required
+        key,
+        backend,
+        "neutral",
+        f"{backend}: {what} was not measured",
+        limit=limit.value,
+        line=limit.line,
+        required=decides and limit.required,
     )
 
 

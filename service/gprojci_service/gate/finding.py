@@ -34,6 +34,8 @@ class Finding:
     low: float | None = None
     high: float | None = None
     """Interval of the value, where it has one."""
+    line: int | None = None
+    """Line of the manifest that sets the limit."""
     required: bool = True
     """Whether it takes part in the verdict."""
     accepted: str | None = None

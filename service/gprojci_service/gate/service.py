@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from gprojci_service.database import send_after_commit
-from gprojci_service.gate import accepted, decision, repository
+from gprojci_service.gate import accepted, check_page, decision, repository
+from gprojci_service.gate.check_page import Case
 from gprojci_service.gate.finding import Decision, Finding
 from gprojci_service.github import service as github
-from gprojci_service.github.markdown import MARKS, cell
 from gprojci_service.inputs import service as inputs
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.models import Job, Project, Report, Series, Verdict, now
@@ -24,6 +24,7 @@ from gprojci_service.results import service as result_service
 from gprojci_service.settings import Settings
 from gprojci_suite.contract import ManifestError
 from gprojci_suite.contract import manifest as manifests
+from gprojci_suite.contract.errors import Problem
 from gprojci_suite.contract.report import Report as SuiteReport
 
 
@@ -35,6 +36,7 @@ def decide_job(session: Session, settings: Settings, job_id: int) -> None:
     row = results.accepted_of_job(session, job_id)
     series: dict[tuple[str, str, str], Series] = {}
     policy: dict[str, Any] = {}
+    report: SuiteReport | None = None
     if row is None:
         made = decision.without_report(job.failure_kind or "lost_worker", job.detail or "")
     else:
@@ -60,7 +62,31 @@ def decide_job(session: Session, settings: Settings, job_id: int) -> None:
     if on_default_branch(job, project):
         _tell_channels(session, project, job, verdict)
         send_after_commit(session, WATCH, project.id)
-    github.conclude(session, settings, project, job, verdict, markdown(made, policy))
+    _tell(session, settings, job, verdict, made, report)
+
+
+def _tell(
+    session: Session,
+    settings: Settings,
+    job: Job,
+    verdict: Verdict,
+    made: Decision,
+    report: SuiteReport | None,
+    phase: str = "decided",
+) -> None:
+    """Has GitHub told of a verdict, with the page of its check run."""
+    project = session.get_one(Project, job.project_id)
+    attempts = job_repository.attempts_of(session, job.id)
+    problems = attempts[-1].manifest_problems if attempts and report is None else None
+    case = Case(
+        job=job,
+        project=project,
+        public_url=settings.public_url,
+        report=report,
+        read_from=verdict.policy.get("read_from", ""),
+        problems=tuple(Problem(**problem) for problem in problems or ()),
+    )
+    github.conclude(session, settings, project, job, verdict, check_page.output(made, case), phase)
 
 
 def decide_anew(session: Session, settings: Settings, job_id: int, occasion: str) -> None:
@@ -73,11 +99,11 @@ def decide_anew(session: Session, settings: Settings, job_id: int, occasion: str
     row = results.accepted_of_job(session, job_id)
     if job is None or verdict is None or row is None:
         return
-    made, policy = _judge(session, job, row, result_service.read(row))
+    report = result_service.read(row)
+    made, policy = _judge(session, job, row, report)
     verdict.verdict, verdict.summary, verdict.policy = made.verdict, made.summary, policy
     verdict.evidence, verdict.decided_at = [finding.to_json() for finding in made.findings], now()
-    project = session.get_one(Project, job.project_id)
-    github.conclude(session, settings, project, job, verdict, markdown(made, policy), phase=occasion)
+    _tell(session, settings, job, verdict, made, report, phase=occasion)
 
 
 def _tell_channels(session: Session, project: Project, job: Job, verdict: Verdict) -> None:
@@ -108,7 +134,8 @@ def _judge(session: Session, job: Job, row: Report, report: SuiteReport) -> tupl
     gated = manifest.gate.backends or tuple(manifest.backends)
     policy = {"read_from": source, "backends": list(gated), **asdict(manifest.gate)["limits"]}
     policy["informative"] = list(manifest.gate.informative)
-    made = decision.decide(manifest.gate, report, gated)
+    policy["rules"] = [asdict(rule) for rule in manifest.gate.rules]
+    made = decision.decide(manifest.gate, report, gated, hardware=job.hardware)
     return accepted.apply(made, repository.overrides_of(session, job.project_id, job.head_sha)), policy
 
 
@@ -131,20 +158,6 @@ def _series_key(finding: Finding) -> tuple[str, str, str]:
     elif finding.limit_key == "step_overhead_ceiling":
         metric = "step_ratio_anchor"
     return finding.backend, finding.case or "", metric
-
-
-def markdown(made: Decision, policy: dict[str, Any]) -> str:
-    """The check run's summary: every finding in a table, the deciding ones first."""
-    lines = [f"**{MARKS[made.verdict]} {made.verdict}** — {made.summary}", ""]
-    if policy:
-        lines += [f"Limits are read from the {policy['read_from']} commit's `gprojci.toml`.", ""]
-    lines += ["| | finding | limit |", "|---|---|---|"]
-    for finding in made.findings:
-        note = "" if finding.required else " (informative)"
-        if finding.accepted is not None:
-            note = f" — **{cell(finding.accepted)}**"
-        lines.append(f"| {MARKS[finding.verdict]} | {cell(finding.message)}{note} | `{finding.limit_key}` |")
-    return "\n".join(lines)
 
 
 def search(session: Session, *, project: str | None, head_sha: str | None, limit: int) -> list[Verdict]:

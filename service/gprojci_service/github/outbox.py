@@ -47,7 +47,7 @@ def take(session: Session, report_id: int) -> Outgoing | None:
     if held:  # one of them is being sent, or GitHub asked to wait; afterwards it is this one's turn
         report.next_attempt_at = max(filter(None, held))
         return None
-    if any(one.id > report.id for one in others):
+    if any(one.id > report.id for one in others) or _is_another_jobs_by_now(session, report):
         report.state, report.detail = "recorded", "not sent: a newer one took its place"
         return None
     report.next_attempt_at = moment + SENDING
@@ -95,6 +95,12 @@ def next_attempt(moment: datetime, attempts: int, not_before: datetime | None) -
     delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(attempts - 1, 20), LONGEST_DELAY_SECONDS)
     spread = timedelta(seconds=delay * _RANDOM.uniform(0.5, 1.0))
     return moment + spread if not_before is None else max(not_before, moment) + spread
+
+
+def _is_another_jobs_by_now(session: Session, report: GithubReport) -> bool:
+    """A commit status is a commit's: what an older job still has to say of it must not hide a newer job's."""
+    is_status = report.kind == "commit_status"
+    return is_status and repository.has_newer_status(session, report)
 
 
 def _waits(report: GithubReport, moment: datetime) -> bool:

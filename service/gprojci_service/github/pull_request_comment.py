@@ -16,6 +16,7 @@ from gprojci_service.models import GithubReport, Job, Project, PullRequest, Pull
 
 SHOWN_COMMANDS = 20
 _WORDS = {
+    "draft": "⏸️ waits for the draft to be ready",
     "awaiting_approval": "⏸️ waits for an approval",
     "queued": "⏳ queued",
     "running": "⏳ running",
@@ -76,7 +77,7 @@ def _body(session: Session, pull_request: PullRequest, taken: list[PullRequestCo
 
 
 def _job_line(session: Session, job: Job, verdict: Verdict | None) -> str:
-    told = repository.newest_check_run(session, job.id)
+    told = repository.newest(session, job.id, "check_run")
     link = f"[job {job.id}]({told.payload['details_url']})" if told is not None else f"job {job.id}"
     against = f" against {job.base_sha[:10]}, decides no merge" if job.kind == "baseline" and job.base_sha else ""
     if verdict is None:

@@ -31,14 +31,25 @@ def locked_of_subject(session: Session, report: GithubReport) -> Sequence[Github
     return session.scalars(query.execution_options(populate_existing=True)).all()
 
 
-def newest_check_run(session: Session, job_id: int) -> GithubReport | None:
-    """The last that was to be said about a job's check run."""
+def newest(session: Session, job_id: int, kind: str) -> GithubReport | None:
+    """The last that was to be said about a job's check run or commit status."""
     return session.scalar(
         select(GithubReport)
-        .where(GithubReport.job_id == job_id, GithubReport.kind == "check_run")
+        .where(GithubReport.job_id == job_id, GithubReport.kind == kind)
         .order_by(GithubReport.id.desc())
         .limit(1)
     )
+
+
+def has_newer_status(session: Session, status: GithubReport) -> bool:
+    """Whether another job has set this status of this commit since this report was made."""
+    others = (
+        select(GithubReport.id)
+        .where(GithubReport.kind == "commit_status", GithubReport.path == status.path, GithubReport.id > status.id)
+        .where(GithubReport.job_id != status.job_id)
+        .where(GithubReport.payload["context"].as_string() == status.payload["context"])
+    )
+    return session.scalar(others.limit(1)) is not None
 
 
 def repository_name(session: Session, report: GithubReport) -> str:

@@ -1,4 +1,4 @@
-"""One request to GitHub's REST API, with its timeouts, redirects and rate limits; faults that pass are told from refusals.
+"""One request to GitHub's REST API, with timeouts, redirects and rate limits; faults that pass are told from refusals.
 
 Sources: GitHub's REST documentation, "Best practices for using the REST API" (rate limits, retries, redirects) and "API
 versions".
@@ -43,9 +43,11 @@ class Rest:
         self._rests_until: dict[str, datetime] = {}
 
     def request(
-        self, method: str, path: str, *, holder: str, authorization: str, body: Any = None, query: Any = None
+        self, method: str, path: str, *, holder: str, authorization: str | None, body: Any = None, query: Any = None
     ) -> dict[str, Any]:
         """The JSON object of a success. `holder` is whose rate limit counts: the App, an installation, a user.
+
+        Without `authorization` the request is nobody's.
 
         Raises:
             Failure: GitHub was not asked, did not answer or did not agree.
@@ -66,7 +68,7 @@ class Rest:
             raise Failure(Answer("again", "HTTP success, but the answer is not GitHub's JSON"))
         return content
 
-    def _content(self, method: str, path: str, *, holder: str, authorization: str, body: Any, query: Any) -> Any:
+    def _content(self, method: str, path: str, *, holder: str, authorization: str | None, body: Any, query: Any) -> Any:
         until = self._rests_until.get(holder)
         if until is not None and until > datetime.now(UTC):
             detail = f"GitHub is not asked until {until:%Y-%m-%d %H:%M:%S} UTC, after a rate limit or a timeout"
@@ -78,7 +80,7 @@ class Rest:
                 json=body,
                 params=query,
                 headers={
-                    "Authorization": f"Bearer {authorization}",
+                    **({"Authorization": f"Bearer {authorization}"} if authorization is not None else {}),
                     "Accept": "application/vnd.github+json",
                     "X-GitHub-Api-Version": "2022-11-28",
                     "User-Agent": "gprojci",

@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from gprojci_service.github import outbox, pull_request_comment, repository
-from gprojci_service.github.markdown import cell
+from gprojci_service.github.check_output import CheckOutput
+from gprojci_service.github.markdown import literal
 from gprojci_service.models import GithubReport, Job, Project, Verdict, now
 from gprojci_service.models.job import SEARCH_KINDS
 from gprojci_service.settings import Settings
@@ -21,7 +22,7 @@ STATUS_OF = {"pass": "success", "fail": "failure", "neutral": "success", "error"
 CONCLUSION_OF = {"pass": "success", "fail": "failure", "neutral": "neutral", "error": "action_required"}
 WAITS = "waits for an approval of this commit"
 QUEUED = "queued: accuracy and throughput will be measured"
-SUMMARY_LIMIT = 65535
+DRAFT = "a draft is measured once it is ready for review"
 
 
 def status_context(job: Job) -> str:
@@ -34,26 +35,27 @@ def _baseline(job: Job) -> str:
     return f" against {(job.base_sha or '')[:10]}" if job.kind == "baseline" else ""
 
 
-def announce(session: Session, settings: Settings, project: Project, job: Job) -> None:
+def announce(session: Session, settings: Settings, project: Project, job: Job, phase: str = "created") -> None:
     """Tells of a new job: a pending status and a queued check run, so that a job that never ran is not green.
 
-    An untrusted commit has a check run that asks for action, until somebody approves it.
+    An untrusted commit has a check run that asks for action, until somebody approves it. A draft's job is told of when
+    it is made, and again (phase `ready`) when it goes its way.
     """
-    waits = job.state == "awaiting_approval"
-    why = f"{WAITS}: {job.detail}"
-    _post_status(session, settings, project, job, "created", "pending", why if waits else QUEUED)
-    if waits:
-        state = _completed("action_required", why, _how_to_approve(settings, job), job.created_at)
+    text = {"awaiting_approval": f"{WAITS}: {job.detail}", "draft": DRAFT}.get(job.state, QUEUED)
+    _post_status(session, settings, project, job, phase, "pending", text)
+    if job.state == "awaiting_approval":
+        output = CheckOutput(text, _how_to_approve(settings, job))
+        state = _completed("action_required", output, job.created_at)
     else:
-        state = _open("queued", QUEUED)
-    _post_check_run(session, settings, project, job, "created", state)
+        state = _open("queued", text)
+    _post_check_run(session, settings, project, job, phase, state)
     pull_request_comment.refresh_for(session, job)
 
 
 def _how_to_approve(settings: Settings, job: Job) -> str:
     lines = [
         f"Nothing of commit {job.head_sha} is built before somebody with write access has approved it, since "
-        f"{cell(job.detail or '')}. Look at its changes, then approve it in one of these ways:",
+        f"{literal(job.detail or '')}. Look at its changes, then approve it in one of these ways:",
         "",
         f"* here, with a comment: `/gprojci approve {job.head_sha}`",
         f"* on [the job's page]({_job_url(settings, job)}), signed in: *Approve this commit*",
@@ -80,8 +82,17 @@ def started(session: Session, job: Job) -> None:
 
 
 def cancelled(session: Session, job: Job, reason: str) -> None:
-    """Tells that a job was cancelled: its check run must not wait for ever."""
-    _update_check_run(session, job, "cancelled", _completed("cancelled", "cancelled", reason, job.finished_at or now()))
+    """Tells that a job was cancelled: neither its check run nor its status waits for ever, and neither is green.
+
+    Where a newer job about the same commit has set the status meanwhile, that one stays.
+    """
+    title = f"cancelled: {reason}"
+    output = CheckOutput(title, literal(title))
+    _update_check_run(session, job, "cancelled", _completed("cancelled", output, job.finished_at or now()))
+    before = repository.newest(session, job.id, "commit_status")
+    if before is not None and not repository.has_newer_status(session, before):
+        payload = {**before.payload, "state": "error", "description": title[:140]}
+        _enqueue(session, job, "commit_status", "cancelled", before.path, payload)
     pull_request_comment.refresh_for(session, job)
 
 
@@ -91,12 +102,12 @@ def conclude(
     project: Project,
     job: Job,
     verdict: Verdict,
-    table: str,
+    output: CheckOutput,
     phase: str = "decided",
 ) -> None:
     """Tells the verdict, as a status and as a check run with its table."""
     _post_status(session, settings, project, job, phase, STATUS_OF[verdict.verdict], verdict.summary)
-    state = _completed(CONCLUSION_OF[verdict.verdict], verdict.summary, table, verdict.decided_at)
+    state = _completed(CONCLUSION_OF[verdict.verdict], output, verdict.decided_at)
     _post_check_run(session, settings, project, job, phase, state)
     pull_request_comment.refresh_for(session, job)
 
@@ -105,12 +116,12 @@ def _open(status: str, title: str) -> dict[str, Any]:
     return {"status": status, "output": {"title": title, "summary": title}}
 
 
-def _completed(conclusion: str, title: str, summary: str, moment: datetime) -> dict[str, Any]:
+def _completed(conclusion: str, output: CheckOutput, moment: datetime) -> dict[str, Any]:
     return {
         "status": "completed",
         "conclusion": conclusion,
         "completed_at": _moment(moment),
-        "output": {"title": title, "summary": summary[:SUMMARY_LIMIT]},
+        "output": output.to_json(),
     }
 
 
@@ -146,7 +157,7 @@ def _post_check_run(
 
 def _update_check_run(session: Session, job: Job, phase: str, state: dict[str, Any]) -> None:
     """Says something new about a check run; of jobs that were made before check runs had a life nothing is said."""
-    before = repository.newest_check_run(session, job.id)
+    before = repository.newest(session, job.id, "check_run")
     if before is None:
         return
     identity = {key: before.payload[key] for key in ("name", "head_sha", "details_url", "external_id")}

@@ -1,7 +1,7 @@
 """Decisions about jobs: when one is made, superseded, approved, cancelled, claimed, lost, tried again.
 
-awaiting_approval → queued → running → deciding → finished
-      └──────────────┴─────────┴──────────┴────→ cancelled      running → queued when an attempt is lost
+draft → awaiting_approval → queued → running → deciding → finished
+  └────────────┴──────────────┴─────────┴──────────┴────→ cancelled      running → queued when an attempt is lost
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def create(
     the place of the project's classes and of measuring the manifest's pairs once.
 
     A pull request's open jobs about another head or base are cancelled as superseded, also where the present commits
-    have their jobs already (a force push back to an earlier commit). The code of forks and of first-time authors waits
-    for an approval of its commit. Jobs of kind `baseline` are made beside the others and supersede none.
+    have their jobs already (a force push back to an earlier commit). A draft's waits until it is ready, the code of
+    forks and of first-time authors for an approval of its commit. Jobs of kind `baseline` are made beside the others
+    and supersede none.
 
     Raises:
         ProjectArchived: the repository is archived or deleted.
@@ -91,8 +92,15 @@ def create(
             approved_at=approved.approved_at if approved else None,
             approved_by=approved.approved_by if approved else None,
         )
-        _set_first_state(job, pull_request)
-        if repository.by_dedup_key(session, job.dedup_key) is not None:
+        if pull_request and pull_request.draft and kind != "baseline":
+            job.state = "draft"
+        else:
+            _set_first_state(job, pull_request)
+        known = repository.by_dedup_key(session, job.dedup_key)
+        if known is not None:
+            if known.state == "draft" and job.state != "draft":
+                ready(session, settings, project, known)
+                created.append(known.id)
             continue
         try:
             with session.begin_nested():
@@ -106,6 +114,15 @@ def create(
     if pull_request and kind != "baseline":
         _supersede(session, pull_request, base_sha, created)
     return created
+
+
+def ready(session: Session, settings: Settings, project: Project, job: Job) -> None:
+    """Lets a draft's job go its way: its pull request is ready, or somebody asked for it all the same."""
+    pull_request = session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
+    _set_first_state(job, pull_request)
+    github.announce(session, settings, project, job, phase="ready")
+    if job.state == "queued":
+        send_after_commit(session, MEASURE, job.id, queue=measure_queue(job.hardware))
 
 
 def _must_be_active(project: Project) -> None:
@@ -274,19 +291,24 @@ def rerun(session: Session, settings: Settings, job_id: int) -> Job:
 
 
 def rerun_head(session: Session, settings: Settings, project: Project, head_sha: str, like: Job | None) -> list[int]:
-    """Reruns the newest job of each kind about a commit, or of the one kind that a job is of; returns the new numbers.
+    """Reruns the newest job of each kind about a commit, or of the one kind that a job is of; returns their numbers.
 
-    Those that are still open stay as they are.
+    Those that are still open stay as they are; a draft's, asked for by hand, goes its way.
     """
     newest: dict[tuple[str, int | None, str | None, bool], Job] = {}
     for job in repository.of_head(session, project.id, head_sha):
         if job.kind not in SEARCH_KINDS:  # of those GitHub, where this is asked for, knows nothing
             newest.setdefault(_kind_of_measurement(job), job)
-    return [
-        rerun(session, settings, job.id).id
-        for job in reversed(newest.values())
-        if job.state not in OPEN_STATES and (like is None or _kind_of_measurement(job) == _kind_of_measurement(like))
-    ]
+    again: list[int] = []
+    for job in reversed(newest.values()):
+        if like is not None and _kind_of_measurement(job) != _kind_of_measurement(like):
+            continue
+        if job.state == "draft":
+            ready(session, settings, project, job)
+            again.append(job.id)
+        elif job.state not in OPEN_STATES:
+            again.append(rerun(session, settings, job.id).id)
+    return again
 
 
 def _kind_of_measurement(job: Job) -> tuple[str, int | None, str | None, bool]:

@@ -36,6 +36,8 @@ class Attempt(Keyed, Base):
     steps: Mapped[list[Any]] = mapped_column(default=list)
     """`[{"name", "started_at", "seconds", "status"}]`, in order."""
     failure_kind: Mapped[str | None]
+    manifest_problems: Mapped[list[Any] | None]
+    """Where a build error is the head's manifest's: `[{"problem", "line", "column"}]`, as many as there are."""
     detail: Mapped[str | None]
     lease_expires_at: Mapped[datetime] = mapped_column(index=True)
     deadline_at: Mapped[datetime]

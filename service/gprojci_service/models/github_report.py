@@ -30,7 +30,7 @@ class GithubReport(Keyed, Base):
     kind: Mapped[str]
     """commit_status, check_run, comment or reaction."""
     phase: Mapped[str]
-    """created, approved, started, decided, accepted-N (after override N) or cancelled; of comments: refreshed."""
+    """created, ready, approved, started, decided, accepted-N (by override N) or cancelled; of comments: refreshed."""
     method: Mapped[str]
     path: Mapped[str]
     """Where such a thing is created, below the API's base URL: `/repos/…`."""

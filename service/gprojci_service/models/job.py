@@ -9,8 +9,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from gprojci_service.models.base import Base, Keyed, now
 
-JOB_STATES = ("awaiting_approval", "queued", "running", "deciding", "finished", "cancelled")
-OPEN_STATES = ("awaiting_approval", "queued", "running", "deciding")
+OPEN_STATES = ("draft", "awaiting_approval", "queued", "running", "deciding")
+JOB_STATES = (*OPEN_STATES, "finished", "cancelled")
 FREED_KEY = "/cancelled/"
 SEARCH_KINDS = ("bisect", "backfill", "schedule")
 """Kinds of jobs that only look at commits: GitHub is told nothing of them, and no merge waits for them."""

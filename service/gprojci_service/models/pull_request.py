@@ -33,6 +33,10 @@ class PullRequest(Keyed, Base):
     base_sha: Mapped[str]
     base_ref: Mapped[str]
     html_url: Mapped[str | None]
+    github_updated_at: Mapped[datetime | None]
+    """When GitHub last changed it, as the newest webhook said: what is older came late."""
+    previous_head_sha: Mapped[str | None]
+    """The head before the last push, which tells the order of two pushes within a second."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     updated_at: Mapped[datetime] = mapped_column(default=now, onupdate=now)
 

@@ -74,6 +74,7 @@ def view(row: Mapping[str, Any]) -> FindingView:
         sentence=row["message"],
         informative=not row["required"],
         accepted=row.get("accepted") or "",  # evidence of before there were overrides has no such key
+        line=row.get("line"),  # verdicts from before rules have none
     )
 
 
@@ -97,9 +98,14 @@ def acceptable(rows: Iterable[FindingView]) -> tuple[str, ...]:
 
 
 def limit_of_metric(policy: Mapping[str, Any] | None, metric: str) -> float | None:
-    """The ceiling that a gate's policy sets on a series' metric, in the metric's unit; None for none."""
+    """The ceiling that a gate's policy sets on a series' metric, in the metric's unit; None for none.
+
+    None also where a rule sets it: it is another one from case to case, and no one line is right.
+    """
     if not policy:
         return None
+    for rule in policy.get("rules", ()):
+        policy = {key: limit for key, limit in policy.items() if key not in rule["limits"]}
     if metric == "forward_backward_ratio_anchor":
         over = policy.get("kernel_overhead_ceiling")
         return None if over is None else 1.0 + float(over)

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.errors import JobNotFound
 from gprojci_service.models import Attempt, Report, now
+from gprojci_service.models.job import OPEN_STATES
 from gprojci_service.pages import findings, report_page, repository
 from gprojci_service.pages.formatting import clean, duration, moment, number
 from gprojci_service.pages.repository import JobRow
@@ -81,7 +82,7 @@ def _result_attempt(attempts: list[tuple[Attempt, str]], stored: Report | None) 
 
 
 def _view(session: Session, row: JobRow, attempts: list[tuple[Attempt, str]], **parts: Any) -> JobView:
-    is_live = row.job.state in ("awaiting_approval", "queued", "running", "deciding")
+    is_live = row.job.state in OPEN_STATES
     newest = attempts[-1] if attempts else None
     views = parts.pop("attempts_views", ())
     return JobView(
@@ -116,6 +117,8 @@ def _banner(session: Session, row: JobRow, newest: tuple[Attempt, str] | None) -
         text = "" if there else f"No worker of the class {job.hardware} has said hello yet."
         again = f" after attempt {newest[0].number}: {clean(newest[0].detail)}" if newest and newest[0].detail else ""
         return Banner("queued", "queued", f"Waiting for a worker of the class {job.hardware}{again}", text)
+    if job.state == "draft":
+        return Banner("queued", "queued", "Waiting for the draft to be ready", "A draft is measured once it is ready.")
     if job.state == "awaiting_approval":
         return Banner(
             "queued",

@@ -59,6 +59,8 @@ class FindingView:
     text: str
     sentence: str
     informative: bool
+    line: int | None
+    """Line of the manifest that sets the limit."""
     accepted: str = ""
     """By whom it was accepted, and why."""
 

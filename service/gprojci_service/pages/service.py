@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.errors import ProjectNotFound
 from gprojci_service.models import Project, now
+from gprojci_service.models.job import JOB_STATES, OPEN_STATES
 from gprojci_service.pages import findings, repository
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.scatter import pick, scatter
@@ -25,12 +26,12 @@ from gprojci_service.pages.schemas import (
 from gprojci_service.settings import Settings
 
 PAGE = 50
-OPEN_STATES = ("awaiting_approval", "queued", "running", "deciding")
 STATES = (
     ("", "all"),
     ("queued", "queued"),
     ("running", "running"),
     ("awaiting_approval", "awaiting approval"),
+    ("draft", "draft"),
     ("pass", "pass"),
     ("fail", "fail"),
     ("neutral", "cannot tell"),
@@ -120,9 +121,7 @@ def jobs(session: Session, state: str, before: int | None) -> JobsView:
     """The list of jobs."""
     state = pick(state, [key for key, _ in STATES])
     counts = repository.job_counts(session)
-    total = sum(
-        counts.get(key, 0) for key in ("awaiting_approval", "queued", "running", "deciding", "finished", "cancelled")
-    )
+    total = sum(counts.get(key, 0) for key in JOB_STATES)
     rows = repository.job_rows(session, state=state or None, before=before, limit=PAGE + 1)
     return JobsView(
         rows=tuple(rows[:PAGE]),

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.database import send_after_commit
 from gprojci_service.errors import AttemptNotFound, Conflict, InvalidRequest, LeaseLost, ReportNotFound
+from gprojci_service.gate import manifest_faults
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Attempt, Build, Job, Report, Sample, Series, now
@@ -58,6 +59,8 @@ def receive(session: Session, settings: Settings, attempt_id: int, body: Attempt
     session.add_all(Build(attempt_id=attempt.id, **build.model_dump()) for build in body.builds)
     if report is None:
         attempt.state, attempt.failure_kind, attempt.detail = "failed", body.status, body.detail
+        if body.status == "build_error":
+            attempt.manifest_problems = manifest_faults.find(session, body.manifests.head, body.detail)
         jobs.fail_or_retry(session, settings, attempt, body.status, body.detail)
         return Received(accepted=True, reason=f"noted: {body.status}")
     job = session.get_one(Job, attempt.job_id)

@@ -80,27 +80,56 @@ def measure_branch(session: Session, settings: Settings, project: Project, head_
 
 def _pull_request(session: Session, settings: Settings, payload: dict[str, Any]) -> Outcome:
     event = PullRequestEvent.model_validate(payload)
+    known_project = project_repository.by_github_id(session, event.repository.id)
+    known = project_repository.pull_request(session, known_project.id, event.number) if known_project else None
+    if known is not None and _came_late(known, event):  # it also describes the repository as it was
+        return "ignored", f"came late: pull request {event.number} is known as it was at {known.github_updated_at}"
     project = _project(session, event.repository, event.installation)
-    pull_request = record(session, project, event.number, event.pull_request)
+    pull_request = record(session, project, event.number, event.pull_request, previous_head_sha=event.before)
     match event.action:
         case "closed" | "converted_to_draft":
             reason = "was closed" if event.action == "closed" else "was made a draft"
             cancelled = jobs.cancel_of_pull_request(session, pull_request.id, f"pull request {event.number} {reason}")
+            if pull_request.draft and pull_request.state == "open" and project.archived_at is None:
+                measure(session, settings, project, pull_request)
             return "processed", f"{cancelled} job(s) cancelled"
         case "edited" if event.changes is None or event.changes.base is None:
             return "ignored", "the pull request was edited, and not its base"
         case "opened" | "synchronize" | "reopened" | "ready_for_review" | "edited":
-            if pull_request.draft:
-                return "ignored", "a draft is measured once it is ready for review"
             if project.archived_at is not None:
                 return _archived(project)
-            return _made(measure(session, settings, project, pull_request))
+            made = measure(session, settings, project, pull_request)
+            if pull_request.draft:
+                return "processed", "a draft is measured once it is ready for review; until then its check is queued"
+            return _made(made)
         case other:
             return "ignored", f"action {other} changes no code"
 
 
-def record(session: Session, project: Project, number: int, payload: PullRequestPayload) -> PullRequest:
+def _came_late(known: PullRequest, event: PullRequestEvent) -> bool:
+    """Whether a delivery tells of something older than what is known: GitHub keeps no order between deliveries.
+
+    GitHub's times are whole seconds. Within one, what knows the head before the present one is older, unless a push
+    brought that back; and what is closed was not opened after it.
+    """
+    told, asked = known.github_updated_at, event.pull_request.updated_at
+    if told is None or asked is None:
+        return False
+    if asked != told:
+        return asked < told
+    has_older_head = event.pull_request.head.sha == known.previous_head_sha and event.before != known.head_sha
+    return has_older_head or (event.action == "opened" and known.state != "open")
+
+
+def record(
+    session: Session,
+    project: Project,
+    number: int,
+    payload: PullRequestPayload,
+    previous_head_sha: str | None = None,
+) -> PullRequest:
     """Keeps a pull request as GitHub describes it."""
+    dated = {"github_updated_at": payload.updated_at, "previous_head_sha": previous_head_sha}
     return projects.record_pull_request(
         session,
         project.id,
@@ -116,11 +145,12 @@ def record(session: Session, project: Project, number: int, payload: PullRequest
         base_sha=payload.base.sha,
         base_ref=payload.base.ref,
         html_url=payload.html_url,
+        **{name: value for name, value in dated.items() if value is not None},
     )
 
 
 def measure(session: Session, settings: Settings, project: Project, pull_request: PullRequest) -> list[int]:
-    """Makes the jobs of a pull request's present head against its present base."""
+    """Makes the jobs of a pull request's present head against its present base; a draft's wait until it is ready."""
     return jobs.create(
         session,
         settings,
@@ -183,14 +213,15 @@ def _check_suite(session: Session, settings: Settings, payload: dict[str, Any]) 
         return "ignored", "the repository is no project here"
     if project.archived_at is not None:
         return _archived(project)
-    head_sha = event.check_suite.head_sha
-    if job_repository.of_head(session, project.id, head_sha):
-        return _made(jobs.rerun_head(session, settings, project, head_sha, like=None), "its jobs are still open")
+    head_sha, made = event.check_suite.head_sha, set[int]()
+    if not job_repository.of_head(session, project.id, head_sha):
+        waiting = project_repository.open_with_head(session, project.id, head_sha)
+        if not waiting:
+            return "ignored", f"commit {head_sha[:10]} has neither a job nor an open pull request"
+        made |= {job for pull_request in waiting for job in measure(session, settings, project, pull_request)}
     # Asked for by hand, a draft is measured too.
-    waiting = project_repository.open_with_head(session, project.id, head_sha)
-    if not waiting:
-        return "ignored", f"commit {head_sha[:10]} has neither a job nor an open pull request"
-    return _made([job for pull_request in waiting for job in measure(session, settings, project, pull_request)])
+    made |= set(jobs.rerun_head(session, settings, project, head_sha, like=None))
+    return _made(sorted(made), "its jobs are still open")
 
 
 def _project(session: Session, repository: Repository, installation: Installation | None) -> Project:

@@ -86,18 +86,19 @@ def _catch_up_pull_request(
     known = project_repository.pull_request(session, project.id, asked.number)
     if asked.updated_at > asked_at - ON_THE_WAY or (known is not None and known.updated_at > asked_at):
         return []
+    if known is not None and known.github_updated_at is not None and asked.updated_at < known.github_updated_at:
+        return []  # a webhook that GitHub sent meanwhile knows more
     if known is None and asked.updated_at < project.created_at:
         return []  # nothing happened to it since the project is measured here
     was_draft = known is not None and known.draft
-    if known is not None and _is_as_known(known, asked):
-        has_job = job_repository.pull_request_has_job(session, known.id, known.head_sha)
-        if known.draft or has_job:
-            return []
+    has_job = known is not None and job_repository.pull_request_has_job(session, known.id, known.head_sha)
+    if known is not None and _is_as_known(known, asked) and has_job:
+        return []
     pull_request = events.record(session, project, asked.number, asked)
     if pull_request.state != "open" or (pull_request.draft and not was_draft):
         reason = f"pull request {asked.number} is {'a draft' if pull_request.state == 'open' else pull_request.state}"
         jobs.cancel_of_pull_request(session, pull_request.id, reason)
-    if pull_request.state != "open" or pull_request.draft:
+    if pull_request.state != "open":
         return []
     return events.measure(session, settings, project, pull_request)
 

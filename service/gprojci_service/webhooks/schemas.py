@@ -93,6 +93,7 @@ class PullRequestPayload(BaseModel):
     html_url: str | None = None
     user: User | None = None
     author_association: str | None = None
+    updated_at: datetime | None = None
     head: Branch
     base: Branch
 
@@ -143,6 +144,8 @@ class PullRequestEvent(BaseModel):
     action: str
     number: int
     pull_request: PullRequestPayload
+    before: str | None = None
+    """Of the action `synchronize`: the head before the push."""
     changes: PullRequestChanges | None = None
     repository: Repository
     installation: Installation | None = None
