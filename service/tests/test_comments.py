@@ -91,6 +91,16 @@ def thread(service, github, pull_request_payload, make_report):
     return Thread(service, github, pull_request_payload, make_report)
 
 
+def test_run_measures_a_draft_without_waiting_for_it_to_be_ready(service, thread):
+    thread.event(draft=True)
+    assert thread.react("/gprojci run") == "rocket"
+    assert [job["state"] for job in service.jobs()] == ["queued"]
+    thread.event("synchronize", "c" * 40, draft=True, fork=True)
+    assert service.jobs()[0]["state"] == "draft"
+    assert thread.react(f"/gprojci approve {'c' * 40}") == "rocket"
+    assert service.jobs()[0]["state"] == "queued"
+
+
 def test_only_the_lines_a_comment_begins_with_are_commands():
     body = "\r\n /gprojci  run \r\n\n/GPROJCI accept x  y  z\nthanks!\n/gprojci cancel\n"
     assert lines(body) == ["/gprojci run", "/GPROJCI accept x y z"]
