@@ -1,4 +1,4 @@
-"""Task: the reaper, which finds what was lost: leases, messages, decisions, searches, comments, what others are told."""
+"""Task: the reaper, which finds what was lost: leases, messages, decisions, searches, comments, notices."""
 
 from __future__ import annotations
 
