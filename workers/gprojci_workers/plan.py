@@ -19,6 +19,8 @@ from gprojci_workers.checkout import MANIFEST
 from gprojci_workers.failure import AttemptFailed
 
 SEED = 0
+TO_REPORT = 60.0
+"""Seconds of an attempt's hard limit that are left to the ruler to start and to report what it has."""
 
 
 def read_manifest(text: str | None, *, revision: str, sha: str, device: Device) -> Manifest:
@@ -53,7 +55,7 @@ def make_spec(
 
     Args:
         builds, commits: by revision, `head` and (where there is one) `base`.
-        seconds: what is left of the attempt's hard limit.
+        seconds: what is left of the attempt's hard limit; the session ends a little earlier, so that it can report.
         effort: how many times the manifest's pairs are measured.
     """
     policy = base or head
@@ -121,7 +123,11 @@ def make_spec(
         if shapes or models
         else None,
         invariants=invariants,
-        limits=LimitsSpec(call_seconds=min(120.0, seconds), start_seconds=min(120.0, seconds)),
+        limits=LimitsSpec(
+            call_seconds=min(120.0, seconds),
+            start_seconds=min(120.0, seconds),
+            session_seconds=seconds - min(TO_REPORT, seconds / 10),
+        ),
     )
 
 

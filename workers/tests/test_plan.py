@@ -81,6 +81,7 @@ def test_build_seconds_are_those_of_builds_that_were_made():
     }
     parsed = [manifests.parse(text, device="cpu") for text in (HEAD, BASE)]
     spec = make_spec(*parsed, builds, COMMITS, device="cpu", input_directory=None, seconds=100)
+    assert spec.limits.session_seconds == 90, "it reports before the sandbox kills it"
     found = {(subject.backend, subject.revision): subject.build_seconds for subject in spec.subjects}
     assert found == {("gproj", "head"): 41.5, ("zerosum", "head"): 41.5, ("gproj", "base"): None}
 

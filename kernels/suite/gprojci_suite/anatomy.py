@@ -15,6 +15,7 @@ from gprojci_suite.contract.errors import ContractError
 from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.contract.timing import Kernel, Measurement
 from gprojci_suite.contract.vocabulary import Device
+from gprojci_suite.ending import Ending
 from gprojci_suite.session import Case, Launch, Member, Session
 
 KERNELS_LIMIT = 64
@@ -31,6 +32,7 @@ def measure(
     cases: Sequence[Case],
     measurements: Sequence[Measurement],
     progress: Progress,
+    ending: Ending | None = None,
 ) -> tuple[list[Measurement], list[Kernel]]:
     """Kernels of every backend and case that was timed, and the measurements with their graph times.
 
@@ -41,13 +43,21 @@ def measure(
         cases: those that were timed.
         measurements: of the throughput suite.
         progress: called with one line per step.
+        ending: of the session that timed them.
     """
     places: dict[tuple[str, str, str], list[Measurement]] = {}
     for item in measurements:
         places.setdefault((item.backend, item.revision, item.case), []).append(item)
+    if ending is not None and ending.reason is not None:
+        progress(f"kernels and graphs skipped: {ending.reason}")
+        return [
+            replace(item, graph_detail=ending.reason) if launch_bound(items) else item
+            for items in places.values()
+            for item in items
+        ], []
     kernels: list[Kernel] = []
     asked = [replace(launch, processes=1) for launch in launches if not launch.control]
-    with Session(asked, device, limits) as session:
+    with Session(asked, device, limits, ending) as session:
         for member in session.start():
             if not member.ok:
                 progress(f"kernels {member.launch.label} unknown: {_first_line(member.detail or '')}")

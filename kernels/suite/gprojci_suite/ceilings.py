@@ -14,6 +14,7 @@ import torch
 
 from gprojci_suite.contract.timing import Ceilings
 from gprojci_suite.contract.vocabulary import Device
+from gprojci_suite.ending import Ending
 from gprojci_suite.process import available_threads
 
 REPEATS = 10
@@ -30,16 +31,23 @@ def attention_flops(batch: int, heads: int, seq_q: int, seq_k: int, head_dim: in
     return {"forward": forward, "backward": 2.5 * forward, "forward_backward": 3.5 * forward}
 
 
-def measure(device: Device, seconds: float) -> Ceilings | str:
-    """The ceilings, or why there are none; takes at most `seconds`."""
+def measure(device: Device, seconds: float, ending: Ending) -> Ceilings | str:
+    """The ceilings, or why there are none; takes at most `seconds`, and no longer than the session."""
     command = [sys.executable, "-P", "-m", "gprojci_suite.ceilings", device, str(available_threads())]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return f"not measured within {seconds:g} s"
-    if done.returncode != 0:
-        return (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-    return Ceilings(**json.loads(done.stdout))
+    deadline = time.monotonic() + seconds
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while True:
+            try:
+                printed, complaints = process.communicate(timeout=0.2)
+                break
+            except subprocess.TimeoutExpired:
+                late = f"not measured within {seconds:g} s" if time.monotonic() > deadline else ending.reason
+                if late:
+                    process.kill()
+                    return late
+    if process.returncode != 0:
+        return (complaints.strip().splitlines() or ["no reason given"])[-1]
+    return Ceilings(**json.loads(printed))
 
 
 def here(device: Device) -> Ceilings:

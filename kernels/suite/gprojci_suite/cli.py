@@ -11,6 +11,7 @@ from gprojci_suite.contract.errors import ContractError
 from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.spec import InvariantsSpec, LimitsSpec, RunSpec, SubjectSpec, ThroughputSpec
 from gprojci_suite.contract.vocabulary import DEVICES, PROCESSES, STEP_MODELS, SUITES
+from gprojci_suite.ending import Ending
 
 FINE, BACKEND_FAILED, USAGE, INFRASTRUCTURE = 0, 1, 2, 3
 
@@ -20,7 +21,10 @@ class UsageError(ValueError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns 0 when all is well, 1 when a backend failed, 2 for usage or input, 3 for the machine."""
+    """Run the command; returns 0 when all is well, 1 when a backend failed, 2 for usage or input, 3 for the machine.
+
+    Where a signal ended the measuring, 128 and its number.
+    """
     options = _parser().parse_args(arguments)
     # torch is imported only now, so that --help answers at once.
     from gprojci_suite.environment import EnvironmentFault
@@ -44,7 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gprojci-suite",
         description="Accuracy and speed of attention backends, against float64 and beside their peers.",
-        epilog="Exit status: 0 fine, 1 a requested backend failed, 2 wrong usage or input, 3 the machine is at fault.",
+        epilog="Exit status: 0 fine, 1 a requested backend failed, 2 wrong usage or input, 3 the machine is at fault, "
+        "130 or 143 ended by Ctrl-C or SIGTERM with the report of what there was.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -97,6 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--margin", type=float, default=0.1, help="ratio minus one to decide against (default: 0.1)")
     bench.add_argument("--seed", type=int, default=0, help="seed of tensors, order and bootstrap (default: 0)")
     bench.add_argument("--call-seconds", type=float, default=120.0, help="longest call of a backend (default: 120)")
+    bench.add_argument(
+        "--seconds", type=float, metavar="S", help="begin nothing more after S seconds and report what there is"
+    )
     bench.add_argument("--json", metavar="OUT", help="write the report here (see CONTRACT.md)")
     bench.set_defaults(command=_bench)
 
@@ -165,13 +173,15 @@ def _bench(options: argparse.Namespace) -> int:
     from gprojci_suite.run import run, write
 
     spec = bench_spec(options)
-    with ProgressBar(sys.stderr) as bar:
-        report = run(spec, bar.step)
-    print(table.render(report))
-    if options.json:
-        write(report, Path(options.json))
-        print(f"report: {options.json}")
-    return _status(report)
+    with Ending(spec.limits.session_seconds).on_signals() as ending:
+        with ProgressBar(sys.stderr) as bar:
+            report = run(spec, bar.step, ending)
+        if options.json:  # before anything is printed: whoever reads that may have been ended too
+            write(report, Path(options.json))
+        print(table.render(report))
+        if options.json:
+            print(f"report: {options.json}")
+        return ending.exit_status or _status(report)
 
 
 def _reproduce(options: argparse.Namespace) -> int:
@@ -181,13 +191,15 @@ def _reproduce(options: argparse.Namespace) -> int:
 
     LimitsSpec(options.call_seconds).check("limits")
     rows = reproduce.choose(reproduce.expected(), _words(options.backends))
-    with ProgressBar(sys.stderr) as bar:
-        report, checks = reproduce.measure(rows, options.device, options.call_seconds, bar.step)
-    print(table.reproduction(checks))
-    if options.json:
-        write(report, Path(options.json))
-        print(f"report: {options.json}")
-    return FINE if reproduce.passed(checks) else BACKEND_FAILED
+    with Ending().on_signals() as ending:
+        with ProgressBar(sys.stderr) as bar:
+            report, checks = reproduce.measure(rows, options.device, options.call_seconds, bar.step, ending)
+        if options.json:
+            write(report, Path(options.json))
+        print(table.reproduction(checks))
+        if options.json:
+            print(f"report: {options.json}")
+        return ending.exit_status or (FINE if reproduce.passed(checks) else BACKEND_FAILED)
 
 
 def bench_spec(options: argparse.Namespace) -> RunSpec:
@@ -245,7 +257,7 @@ def bench_spec(options: argparse.Namespace) -> RunSpec:
         processes=processes,
     )
     timing.check("throughput")
-    limits = LimitsSpec(options.call_seconds, max(options.call_seconds, 120.0))
+    limits = LimitsSpec(options.call_seconds, max(options.call_seconds, 120.0), session_seconds=options.seconds)
     limits.check("limits")
     spec = RunSpec(
         schema_version=1,
@@ -312,11 +324,13 @@ def _report(path: str) -> Report:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from gprojci_suite.progress import ProgressBar
     from gprojci_suite.run import run, write
 
     spec = RunSpec.loads(Path(options.spec).read_text())
-    write(run(spec, lambda line: print(line, flush=True)), Path(options.report))
-    return FINE
+    with Ending(spec.limits.session_seconds).on_signals() as ending, ProgressBar(sys.stdout) as bar:
+        write(run(spec, bar.step, ending), Path(options.report))
+        return ending.exit_status or FINE
 
 
 def _status(report: Report) -> int:

@@ -37,6 +37,8 @@ def measure(
     members = [member for member in session.members if not member.launch.control]
     total, done = len(cases) * len(members), 0
     for name, layers in cases.items():
+        if session.over(f"determinism of {name}"):
+            break
         asked = {layer: _asked(case) for layer, case in layers.items()}
         for member in members:
             done += 1

@@ -17,6 +17,7 @@ from typing import IO, Any
 from gprojci_suite import descendants
 from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.contract.vocabulary import Status
+from gprojci_suite.ending import Ending
 
 OUTPUT_KEPT = 4000
 MESSAGE_LIMIT = 1_000_000
@@ -42,6 +43,13 @@ class BackendFailure(Exception):
         super().__init__(f"{status}: {detail}")
         self.status: Status = status
         self.detail = detail
+
+
+class SessionOver(BackendFailure):
+    """The session ended before the backend answered; the detail is why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("timeout", reason)
 
 
 class CapturedOutput:
@@ -85,11 +93,13 @@ class BackendProcess:
         directory: its working directory, with its temporary directory in it.
         threads: that torch may use.
         limits: on its output, files, processes and threads.
+        ending: of the session; it is killed when that comes.
     """
 
-    def __init__(self, python: str, directory: Path, threads: int, limits: LimitsSpec) -> None:
+    def __init__(self, python: str, directory: Path, threads: int, limits: LimitsSpec, ending: Ending) -> None:
         self.directory = directory
         self.limits = limits
+        self.ending = ending
         self._mark = uuid.uuid4().hex
         self._lock = threading.RLock()
         self._ended = False
@@ -137,6 +147,7 @@ class BackendProcess:
         Raises:
             BackendFailure: with the status it names; timeout after `seconds`, when the process group is killed;
                 runtime_error or out_of_memory when the process has died.
+            SessionOver: the session ends; the process group is killed.
         """
         line = self._line(time.monotonic() + seconds, seconds)
         try:
@@ -193,6 +204,9 @@ class BackendProcess:
 
     def _line(self, deadline: float, seconds: float) -> bytes:
         while b"\n" not in self._buffer:
+            if (reason := self.ending.reason) is not None:
+                self.kill()
+                raise SessionOver(reason)
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 self.kill()

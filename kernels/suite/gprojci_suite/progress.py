@@ -14,6 +14,7 @@ class ProgressBar:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._terminal = stream.isatty()
+        self._read = True
 
     def __enter__(self) -> "ProgressBar":
         return self
@@ -22,17 +23,24 @@ class ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._terminal:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+            self._write("\r\x1b[K")
 
     def step(self, line: str) -> None:
-        """Show one step."""
+        """Show one step; a reader that has gone ends no measurement."""
         if not self._terminal:
-            print(line, file=self._stream, flush=True)
+            self._write(f"{line}\n")
             return
         counter = re.search(r"(\d+)/(\d+)", line)
         share = int(counter[1]) / int(counter[2]) if counter else 0.0
         bar = "█" * round(share * WIDTH) + "░" * (WIDTH - round(share * WIDTH))
         columns = shutil.get_terminal_size().columns - 1
-        self._stream.write(f"\r\x1b[K{bar} {line}"[: columns + 4])
-        self._stream.flush()
+        self._write(f"\r\x1b[K{bar} {line}"[: columns + 4])
+
+    def _write(self, text: str) -> None:
+        if not self._read:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:
+            self._read = False

@@ -15,6 +15,7 @@ from gprojci_suite import inputs
 from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.spec import LimitsSpec, RunSpec
 from gprojci_suite.contract.vocabulary import TENSORS, Device
+from gprojci_suite.ending import Ending
 from gprojci_suite.peers import UnknownPeer
 from gprojci_suite.run import run
 
@@ -84,9 +85,13 @@ def expected() -> list[Row]:
 
 
 def measure(
-    rows: Sequence[Row], device: Device, call_seconds: float, progress: Callable[[str], None]
+    rows: Sequence[Row],
+    device: Device,
+    call_seconds: float,
+    progress: Callable[[str], None],
+    ending: Ending | None = None,
 ) -> tuple[Report, list[Check]]:
-    """Run the backends of `rows` that can be compared on `device`, and check every row."""
+    """Run the backends of `rows` that can be compared on `device`, until `ending`, and check every row."""
     names = dict.fromkeys(row.backend for row in rows if comparable(row.backend, device))
     spec = RunSpec(
         schema_version=1,
@@ -99,7 +104,7 @@ def measure(
         inputs=tuple(dict.fromkeys(row.capture for row in rows)),
         limits=LimitsSpec(call_seconds, max(call_seconds, 120.0)),
     )
-    report = run(spec, progress)
+    report = run(spec, progress, ending)
     return report, compare(report, rows)
 
 

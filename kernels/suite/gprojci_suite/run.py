@@ -34,6 +34,8 @@ from gprojci_suite.contract.surface import Surface
 from gprojci_suite.contract.symmetry import Symmetry
 from gprojci_suite.contract.timing import Ceilings, Comparison, Kernel, Measurement, Step, StepMeasurement
 from gprojci_suite.contract.timing import Throughput as ThroughputResults
+from gprojci_suite.contract.vocabulary import StepModel, Suite
+from gprojci_suite.ending import Ending
 from gprojci_suite.gpu_watch import STEADY, GpuWatch, Watch
 from gprojci_suite.inputs import InputSet, load
 from gprojci_suite.session import Case, Launch, Member, Session, control_of
@@ -48,18 +50,23 @@ TIMED = {"throughput", "step"}
 """Suites that compare times."""
 
 
-def run(spec: RunSpec, progress: Progress) -> Report:
+def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Report:
     """Measure what `spec` asks for; failures of backends are part of the report.
+
+    A run that is ended reports what it has. Every backend with something left to do is `timeout`, with what that was;
+    suites that were not reached are null.
 
     Args:
         spec: a decoded spec.
         progress: called with one line per step.
+        ending: when it ends early; after the spec's `session_seconds` when left out.
 
     Raises:
         InputError: an input set does not exist or cannot be used.
         UnknownPeer: the ruler has no peer of that name.
         EnvironmentFault: the device is not there.
     """
+    ending = ending or Ending(spec.limits.session_seconds)
     begin, created = time.monotonic(), datetime.now(UTC)
     environment.check_device(spec.device)
     plan = launches(spec)
@@ -69,24 +76,27 @@ def run(spec: RunSpec, progress: Progress) -> Report:
     invariant = {**layers, **_long_cases(spec)} if {"symmetry", "determinism"} & set(spec.suites) else {}
     sweep = surface.places(spec.seed) if "surface" in spec.suites else []
     watch = GpuWatch(environment.gpu()) if spec.device == "cuda" else None
-    with watch or contextlib.nullcontext(), Session(plan, spec.device, spec.limits) as session:
+    with watch or contextlib.nullcontext(), Session(plan, spec.device, spec.limits, ending) as session:
         for number, member in enumerate(session.start(), 1):
             progress(f"start {member.launch.label} {number}/{len(plan)} {member.status}")
         cases = {**layers, **invariant}.values()
         session.refuse_unsupported([case for by_layer in cases for case in by_layer.values()] + timed)
         session.refuse_unsupported([place.case for place in sweep[:1]])  # they all have one shape
         session.refuse_unsupported_shapes(_step_cases(spec))
-        slices, spread = _accuracy(session, inputs if "accuracy" in spec.suites else [], layers, progress)
-        moved = symmetry.measure(session, invariant if "symmetry" in spec.suites else {}, progress)
+        reached = _Reached(session, spec, progress)
+        slices, spread = _accuracy(session, inputs if reached("accuracy") else [], layers, progress)
+        moved = symmetry.measure(session, invariant if reached("symmetry") else {}, progress)
         repeated = determinism.measure(
-            session, invariant if "determinism" in spec.suites else {}, spec.invariants.repeats, progress
+            session, invariant if reached("determinism") else {}, spec.invariants.repeats, progress
         )
-        points = surface.measure(session, sweep, progress)
-        limits = _ceilings(spec, progress)
+        points = surface.measure(session, sweep if reached("surface") else [], progress)
+        timed = timed if reached("throughput") else []
+        limits = _ceilings(spec, progress, ending) if timed else None
         measurements, comparisons = _throughput(session, spec, timed, progress, watch or STEADY, limits)
         session.stop_further()
         measurements, kernels = _anatomy(session, spec, timed, measurements, progress)
-        trained, steps_compared = _steps(session, spec, progress, watch or STEADY)
+        models = spec.throughput.step_models if spec.throughput and reached("step") else ()
+        trained, steps_compared = _steps(session, spec, models, progress, watch or STEADY)
         statuses = session.statuses()
     measured = {(entry.backend, entry.revision) for entry in statuses if entry.status != "unsupported"}
     slices = [item for item in slices if (item.backend, item.revision) in measured]
@@ -107,18 +117,39 @@ def run(spec: RunSpec, progress: Progress) -> Report:
         backends=statuses,
         inputs=tuple(item.describe() for item in inputs),
         accuracy=Accuracy(tuple(slices), tuple(accuracy.summarise(slices, spread)))
-        if "accuracy" in spec.suites
+        if "accuracy" in reached.suites
         else None,
         throughput=ThroughputResults(tuple(measurements), tuple(comparisons), limits, tuple(kernels))
-        if "throughput" in spec.suites
+        if "throughput" in reached.suites
         else None,
-        surface=Surface(tuple(points)) if "surface" in spec.suites else None,
+        surface=Surface(tuple(points)) if "surface" in reached.suites else None,
         symmetry=Symmetry(tuple(responses), tuple(symmetry.summarise(responses)))
-        if "symmetry" in spec.suites
+        if "symmetry" in reached.suites
         else None,
-        determinism=tuple(repeated) if "determinism" in spec.suites else None,
-        step=Step(tuple(trained), tuple(steps_compared)) if "step" in spec.suites else None,
+        determinism=tuple(repeated) if "determinism" in reached.suites else None,
+        step=Step(tuple(trained), tuple(steps_compared)) if "step" in reached.suites else None,
     )
+
+
+class _Reached:
+    """Begins the suites that are asked for while there is time, and keeps which ones that were."""
+
+    def __init__(self, session: Session, spec: RunSpec, progress: Progress) -> None:
+        self.session = session
+        self.asked = spec.suites
+        self.progress = progress
+        self.suites: set[Suite] = set()
+
+    def __call__(self, suite: Suite) -> bool:
+        """Whether the suite is asked for and the session goes on."""
+        if suite not in self.asked:
+            return False
+        if self.session.over(suite):
+            self.progress(f"{suite} skipped: {self.session.ending.reason}")
+            return False
+        self.session.suite = suite
+        self.suites.add(suite)
+        return True
 
 
 def launches(spec: RunSpec) -> list[Launch]:
@@ -229,6 +260,9 @@ def _accuracy(
     members = [member for member in session.members if not member.launch.control]
     total, done = len(inputs) * len(members), 0
     for item in inputs:
+        if session.over(f"accuracy of {item.name}"):
+            progress(f"accuracy {item.name} skipped: {session.ending.reason}")
+            break
         progress(f"reference {item.name}")
         expected = accuracy.references(item)
         for member in members:
@@ -264,10 +298,8 @@ def _compute_layers(session: Session, member: Member, cases: dict[str, Case]) ->
     return results
 
 
-def _ceilings(spec: RunSpec, progress: Progress) -> Ceilings | None:
-    if "throughput" not in spec.suites:
-        return None
-    found = ceilings.measure(spec.device, spec.limits.call_seconds)
+def _ceilings(spec: RunSpec, progress: Progress, ending: Ending) -> Ceilings | None:
+    found = ceilings.measure(spec.device, spec.limits.call_seconds, ending)
     if isinstance(found, str):
         progress(f"ceilings unknown: {found}")
         return None
@@ -287,6 +319,9 @@ def _throughput(
     comparisons: list[Comparison] = []
     for number, case in enumerate(cases):
         assert spec.throughput is not None
+        if session.over(f"throughput of {case.name}"):
+            progress(f"throughput {case.name} skipped: {session.ending.reason}")
+            break
         progress(f"throughput {case.name} case {number + 1}/{len(cases)}")
         some, compared = throughput.measure(session, case, spec.throughput, spec.seed + number, progress, watch, limits)
         measurements += some
@@ -298,10 +333,10 @@ def _anatomy(
     session: Session, spec: RunSpec, cases: Sequence[Case], measurements: list[Measurement], progress: Progress
 ) -> tuple[list[Measurement], list[Kernel]]:
     """Kernels and graph times of what was timed on a GPU."""
-    if spec.device != "cuda" or not cases:
+    if spec.device != "cuda" or not measurements:
         return measurements, []
     alive = [member.launch for member in session.members if member.ok]
-    return anatomy.measure(alive, spec.device, spec.limits, cases, measurements, progress)
+    return anatomy.measure(alive, spec.device, spec.limits, cases, measurements, progress, session.ending)
 
 
 def _step_cases(spec: RunSpec) -> dict[str, dict[str, Any]]:
@@ -312,14 +347,16 @@ def _step_cases(spec: RunSpec) -> dict[str, dict[str, Any]]:
 
 
 def _steps(
-    session: Session, spec: RunSpec, progress: Progress, watch: Watch
+    session: Session, spec: RunSpec, models: Sequence[StepModel], progress: Progress, watch: Watch
 ) -> tuple[list[StepMeasurement], list[Comparison]]:
     measurements: list[StepMeasurement] = []
     comparisons: list[Comparison] = []
-    settings = spec.throughput if "step" in spec.suites else None
-    for name in settings.step_models if settings else ():
-        assert settings is not None
-        some, compared = step.measure(session, name, settings, spec.seed, progress, watch)
+    for name in models:
+        assert spec.throughput is not None
+        if session.over(f"step of {name}"):
+            progress(f"step {name} skipped: {session.ending.reason}")
+            break
+        some, compared = step.measure(session, name, spec.throughput, spec.seed, progress, watch)
         measurements += some
         comparisons += compared
     return _without_failed(session, measurements, comparisons)

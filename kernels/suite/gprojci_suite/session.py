@@ -18,9 +18,10 @@ from gprojci_suite.audit import Audit
 from gprojci_suite.contract.report import Backend
 from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.contract.vocabulary import TENSORS, Device, Revision, Role, Status
+from gprojci_suite.ending import Ending
 from gprojci_suite.inputs import LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
-from gprojci_suite.process import BackendFailure, BackendProcess, Headcount, available_threads
+from gprojci_suite.process import BackendFailure, BackendProcess, Headcount, SessionOver, available_threads
 from gprojci_suite.rotation import same_bits
 
 CLOCK_SLACK = 0.05
@@ -90,6 +91,7 @@ class Case:
 class Member:
     """One backend of the session: its process, and its first failure if it has one.
 
+    `unfinished` are those whose failure is that the session ended: what was measured of them before is as it should be.
     Where it is timed in several processes, `further` are those after the first: members of their own, each with what it
     has loaded, whose failure is this one's.
     """
@@ -107,11 +109,17 @@ class Member:
         self.single_calls = clock.SingleCalls()
         self.further: list[Member] = []
         self.rested = False
+        self.unfinished = False
 
     @property
     def ok(self) -> bool:
         """Whether nothing has failed so far."""
         return self.status == "ok"
+
+    @property
+    def counts(self) -> bool:
+        """Whether what was measured of it is as it should be: nothing has failed but the session's time."""
+        return self.ok or self.unfinished
 
     def fail(self, status: Status, detail: str) -> None:
         """Keep the first failure."""
@@ -139,11 +147,22 @@ class Member:
 
 
 class Session:
-    """Context manager that owns the processes and a private directory for the tensors between them."""
+    """Context manager that owns the processes and a private directory for the tensors between them.
 
-    def __init__(self, launches: Sequence[Launch], device: Device, limits: LimitsSpec) -> None:
+    Args:
+        launches: the backends.
+        device: what they compute on.
+        limits: of each of them.
+        ending: when the session is to end early; never, when left out.
+    """
+
+    def __init__(
+        self, launches: Sequence[Launch], device: Device, limits: LimitsSpec, ending: Ending | None = None
+    ) -> None:
         self.device = device
         self.limits = limits
+        self.ending = ending or Ending()
+        self.suite = "start"
         self.threads = available_threads()
         self._directory = Path(tempfile.mkdtemp(prefix="gprojci-session-"))
         self._files: dict[int, tuple[Case, Path]] = {}
@@ -183,7 +202,7 @@ class Session:
         launch = member.launch
         member.directory.mkdir(mode=0o700)
         try:
-            member.process = BackendProcess(launch.python, member.directory, self.threads, self.limits)
+            member.process = BackendProcess(launch.python, member.directory, self.threads, self.limits, self.ending)
         except BackendFailure as failure:
             member.fail(failure.status, failure.detail)
             return
@@ -208,6 +227,8 @@ class Session:
             member.takes_deterministic = answer.get("deterministic") is True
             seconds = answer.get("seconds")
             member.start_seconds = seconds if isinstance(seconds, float) and 0 <= seconds < float("inf") else None
+        except SessionOver as over:
+            self._failed(member, "the process", over)
         except BackendFailure as failure:
             # A subject that dies while it is imported was not built right.
             subject = member.launch.role == "subject" and failure.status == "runtime_error"
@@ -217,7 +238,15 @@ class Session:
         """End a member one of whose further processes has failed, for that reason."""
         failed = next((one for one in member.further if not one.ok), None)
         if failed is not None:
+            member.unfinished = failed.unfinished
             self._end(member, failed.status, failed.detail or "")
+
+    def over(self, what: str) -> bool:
+        """Whether the session ends before `what`; then every backend that has not failed is left unfinished."""
+        reason = self.ending.reason
+        for member in self.members if reason is not None else ():
+            self._leave(member, f"{reason} before {what}")
+        return reason is not None
 
     def refuse_unsupported(self, cases: Sequence[Case]) -> None:
         """Mark as unsupported every backend that says it cannot compute one of the cases."""
@@ -235,7 +264,7 @@ class Session:
         try:
             return self._compute(member, case)
         except BackendFailure as failure:
-            self._end(member, failure.status, f"{case.name}: {failure.detail}")
+            self._failed(member, case.name, failure)
             return None
 
     def compute_unless_refused(self, member: Member, case: Case) -> dict[str, Tensor] | str | None:
@@ -245,7 +274,7 @@ class Session:
         except BackendFailure as failure:
             if failure.status == "unsupported":
                 return failure.detail
-            self._end(member, failure.status, f"{case.name}: {failure.detail}")
+            self._failed(member, case.name, failure)
             return None
 
     def time(
@@ -277,7 +306,7 @@ class Session:
                 if member.further:
                     worker.rested = self._request(worker, {"do": "rest"}).get("rested") is True
         except BackendFailure as failure:
-            self._end(member, failure.status, f"{case.name}: {failure.detail}")
+            self._failed(member, case.name, failure)
             return None
         return steps
 
@@ -303,7 +332,7 @@ class Session:
                     return True
             raise _clocks_disagree(reading.claimed, reading.elapsed - empty)
         except BackendFailure as failure:
-            self._end(member, failure.status, f"{case.name}: {failure.detail}")
+            self._failed(member, case.name, failure)
             return False
 
     def check_single_calls(self, member: Member, case: Case) -> bool:
@@ -312,7 +341,7 @@ class Session:
         if not calls.agree(clock.SINGLE_SLACK[self.device]):
             claimed, elapsed = (sum(getattr(c, name) for c in calls.readings) for name in ("claimed", "elapsed"))
             failure = _clocks_disagree(claimed, elapsed - len(calls.readings) * max(calls.empties))
-            self._end(member, failure.status, f"{case.name}: {failure.detail}")
+            self._failed(member, case.name, failure)
         return member.ok
 
     def inspect(self, member: Member, case: Case, message: Mapping[str, Any]) -> dict[str, Any] | str:
@@ -347,7 +376,7 @@ class Session:
             if claimed > elapsed * (1 + clock.DRIFT) or (repeat > 1 and elapsed > CLOCK_FACTOR * claimed + CLOCK_SLACK):
                 raise _clocks_disagree(claimed, elapsed)
         except BackendFailure as failure:
-            self._end(member, failure.status, f"step {model}: {failure.detail}")
+            self._failed(member, f"step {model}", failure)
             return None
         return taken
 
@@ -367,7 +396,7 @@ class Session:
         try:
             return self._request(member, message, more_seconds)
         except BackendFailure as failure:
-            self._end(member, failure.status, f"{what}: {failure.detail}")
+            self._failed(member, what, failure)
             return None
 
     def statuses(self) -> tuple[Backend, ...]:
@@ -446,9 +475,21 @@ class Session:
         return results
 
     def _request(self, member: Member, message: Mapping[str, Any], more_seconds: float = 0.0) -> dict[str, Any]:
+        if (reason := self.ending.reason) is not None:
+            raise SessionOver(reason)
         if member.process is None:
             raise BackendFailure("runtime_error", "has ended")
         return member.process.request(message, self.limits.call_seconds + more_seconds)
+
+    def _failed(self, member: Member, where: str, failure: BackendFailure) -> None:
+        if isinstance(failure, SessionOver):
+            self._leave(member, f"{failure.detail} before {self.suite} of {where} was done")
+        else:
+            self._end(member, failure.status, f"{where}: {failure.detail}")
+
+    def _leave(self, member: Member, detail: str) -> None:
+        member.unfinished = member.unfinished or member.ok
+        self._end(member, "timeout", detail)
 
     def _end(self, member: Member, status: Status, detail: str) -> None:
         member.fail(status, detail)

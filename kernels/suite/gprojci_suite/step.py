@@ -118,7 +118,11 @@ def measure(
         [
             _measurement(member, model, taken[member], settings.pairs)
             for member in members
-            if member.ok and taken[member].steps and not member.launch.control
+            # The loss is that of a certain step: whoever was ended before it has none.
+            if member.counts
+            and not member.launch.control
+            and taken[member].steps
+            and len(taken[member].losses) >= settings.pairs
         ],
         [
             comparison(
@@ -131,7 +135,7 @@ def measure(
                 void_pairs=item.void,
             )
             for item in compared
-            if item.member.ok and item.against.ok and len(item.ratios) > 1
+            if item.member.counts and item.against.counts and len(item.ratios) > 1
         ],
     )
 

@@ -42,6 +42,8 @@ def measure(session: Session, sweep: list[Place], progress: Callable[[str], None
     members = [member for member in session.members if not member.launch.control]
     points: list[SurfacePoint] = []
     for number, place in enumerate(sweep, 1):
+        if session.over(f"surface of {place.case.name}"):
+            break
         expected = accuracy.references(place.inputs)
         for member in members:
             computed = session.compute(member, place.case) if member.process is not None else None

@@ -106,6 +106,8 @@ def measure(session: Session, cases: Mapping[str, Mapping[str, Case]], progress:
     members = [member for member in session.members if not member.launch.control]
     total, done = len(cases) * len(members), 0
     for name, layers in cases.items():
+        if session.over(f"symmetry of {name}"):
+            break
         probes = {layer: probe(case) for layer, case in layers.items()}
         for member in members:
             done += 1

@@ -37,6 +37,11 @@ class Compared:
     void: int = 0
 
     @property
+    def counts(self) -> bool:
+        """Whether what was measured of both is as it should be."""
+        return self.member.counts and self.against.counts
+
+    @property
     def processes(self) -> int:
         """Processes that have measured pairs: pair i was measured by process i mod this number of both."""
         return min(self.member.launch.processes, max(1, len(self.pairs)))
@@ -88,14 +93,19 @@ def measure(
     rounds, those two alone are paired further, twice as many each time, up to `max_pairs`. What `watch` finds throttled
     is void and repeated in the same processes, until `max_pairs` are void. One step of each backend in the rounds, at
     random, and one after the last are audited.
+
+    Where the session ends on the way, the rounds that were finished are the measurement, without that last audit; the
+    backends are `timeout` then, which says so.
     """
     order = random.Random(seed)  # noqa: S311 (an order of measurements, not a secret)
     members = []
     for member in [member for member in session.members if member.ok]:
-        if _warm(session, member, case):
+        if not session.over(f"throughput of {case.name}") and _warm(session, member, case):
             members.append(member)
         said = member.status if member.ok else f"{member.status}: {member.detail}"
         progress(f"throughput {case.name} warm-up {member.launch.label} {said}")
+    if not any(member.ok for member in members):
+        return [], []
     samples: dict[Member, list[StepSeconds]] = {member: [] for member in members}
     within, after = (
         audit.draw(
@@ -110,7 +120,7 @@ def measure(
     audited = {member: secrets.randbelow(settings.pairs) for member in members}
     done = void = 0
     watch.throttled()  # What happened before is no affair of the first round.
-    while done < settings.pairs and void < settings.max_pairs:
+    while done < settings.pairs and void < settings.max_pairs and any(member.ok for member in members):
         if done % 5 == 0:
             progress(f"throughput {case.name} {done}/{settings.pairs}")
         taken: dict[Member, list[StepSeconds]] = {}
@@ -119,25 +129,28 @@ def measure(
             step = session.time(member, case, process=done, audit=due) if member.ok else None
             if step is not None:
                 taken[member] = step
+        if any(member.unfinished for member in members):
+            progress(f"throughput {case.name} ended after {done}/{settings.pairs} rounds: {session.ending.reason}")
+            break
         if watch.throttled():
             void += 1
             continue
         done += 1
         for member, step in taken.items():
             samples[member] += step
-    alive = [member for member in members if member.ok]
+    alive = [member for member in members if member.counts]
     compared = comparisons(alive)
     for item in compared:
         item.pairs = list(zip(samples[item.member], samples[item.against], strict=True))
         item.void = void
     for item in compared:
-        if item.decisive and len(item.pairs) > 1:
+        if item.decisive and len(item.pairs) > 1 and item.counts:
             _decide(session, case, settings, seed, order, item, samples, progress, watch)
     for member in _shuffled([member for member in alive if member.ok], order):
         if session.time(member, case, process=secrets.randbelow(member.launch.processes), audit=after):
             session.check_single_calls(member, case)
-    finished = [item for item in compared if item.member.ok and item.against.ok and len(item.pairs) > 1]
-    timed = [member for member in alive if member.ok and samples[member]]
+    finished = [item for item in compared if item.counts and len(item.pairs) > 1]
+    timed = [member for member in alive if member.counts and samples[member]]
     return (
         [entry for member in timed for entry in _measurements(member, case, samples[member], ceilings)],
         [_comparison(item, case, which, settings.confidence, seed) for item in finished for which in PASSES],

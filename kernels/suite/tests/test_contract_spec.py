@@ -46,6 +46,7 @@ SPEC: dict[str, Any] = {
         "file_bytes": 20 * 10**9,
         "processes": 1024,
         "threads": 8192,
+        "session_seconds": 3000.0,
     },
 }
 
@@ -58,7 +59,8 @@ def test_round_trip() -> None:
 
 def test_defaults() -> None:
     least = {name: SPEC[name] for name in SPEC if name not in ("limits", "input_directory")}
-    assert RunSpec.from_json(least) == RunSpec.from_json(SPEC)
+    assert RunSpec.from_json(least) == RunSpec.from_json({**SPEC, "limits": {}})
+    assert RunSpec.from_json(least).limits.session_seconds is None
     without = RunSpec.from_json({name: SPEC[name] for name in SPEC if name != "invariants"}).invariants
     assert (without.shapes, without.causal, without.repeats) == ((), True, 5)
 
@@ -98,6 +100,7 @@ def test_symmetry_and_determinism_need_an_input_set_or_a_shape(suite: str) -> No
         ({"limits": {"file_bytes": 2**63}}, "$.limits.file_bytes"),
         ({"limits": {"processes": -1}}, "$.limits.processes"),
         ({"limits": {"threads": 0}}, "$.limits.threads"),
+        ({"limits": {"session_seconds": 0.0}}, "$.limits.session_seconds"),
     ],
 )
 def test_refusals(change: dict[str, Any], where: str) -> None:

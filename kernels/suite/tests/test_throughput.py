@@ -14,6 +14,7 @@ from gprojci_suite.audit import Audit
 from gprojci_suite.contract.spec import ThroughputSpec
 from gprojci_suite.contract.timing import Ceilings
 from gprojci_suite.contract.vocabulary import PASSES
+from gprojci_suite.ending import Ending
 from gprojci_suite.inputs import InputError
 from gprojci_suite.session import Case, Launch, Member, control_of
 from gprojci_suite.throughput import WARM_UP, measure, shape_case
@@ -29,6 +30,9 @@ class Scripted:
         self.processes: list[tuple[str, int]] = []
 
     device = "cpu"
+
+    def over(self, what: str) -> bool:
+        return False
 
     def check_clock(self, member: Member, case: Case, fastest: float, process: int = 0) -> bool:
         return True
@@ -273,10 +277,11 @@ def test_the_hosts_time_is_reported_apart() -> None:
 
 
 def test_ceilings_of_this_machine() -> None:
-    found = ceilings_of_the_device.measure("cpu", 100)
+    found = ceilings_of_the_device.measure("cpu", 100, Ending())
     assert isinstance(found, Ceilings)
     assert found.matmul_tflops > 1e-4
     assert found.copy_gb_s > 0.01
-    assert "not measured within" in str(ceilings_of_the_device.measure("cpu", 0.01))
+    assert "not measured within" in str(ceilings_of_the_device.measure("cpu", 0.01, Ending()))
+    assert "the session's 0.01 s were over" in str(ceilings_of_the_device.measure("cpu", 100, Ending(0.01)))
     full = ceilings_of_the_device.attention_flops(4, 16, 4096, 4096, 128, causal=False)
     assert full["forward_backward"] == pytest.approx(3.5 * 4 * 4 * 16 * 4096**2 * 128)

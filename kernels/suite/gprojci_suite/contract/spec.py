@@ -98,7 +98,7 @@ class InvariantsSpec:
 
 @dataclass(frozen=True)
 class LimitsSpec:
-    """What one backend may take before it is stopped."""
+    """What one backend, and the session as a whole, may take before it is stopped."""
 
     call_seconds: float = 120.0
     """Longest single call of a backend, in seconds."""
@@ -112,9 +112,13 @@ class LimitsSpec:
     """Most processes at a time, the backend's own included."""
     threads: int = 8192
     """Most threads at a time, of all these processes together."""
+    session_seconds: float | None = None
+    """Seconds after which the session ends and reports what it has; what was unfinished is `timeout`. Null for none."""
 
     def check(self, path: str) -> None:
         """Raise ContractError unless all are positive and the system can hold them."""
+        if self.session_seconds is not None and not 0 < self.session_seconds < float("inf"):
+            raise ContractError(f"{path}.session_seconds", "must be a finite number above zero, or null")
         for name in ("call_seconds", "start_seconds", "output_bytes", "file_bytes", "processes", "threads"):
             if not 0 < getattr(self, name) < 2**63:
                 raise ContractError(f"{path}.{name}", "must be a finite number above zero and below 2**63")
@@ -147,7 +151,7 @@ class RunSpec:
     invariants: InvariantsSpec = field(default_factory=InvariantsSpec)
     """Settings of the symmetry and determinism suites."""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
-    """Limits of each backend on time, output, files and processes."""
+    """Limits of each backend on time, output, files and processes, and of the session on time."""
 
     def check(self, path: str) -> None:
         """Raise ContractError where fields contradict each other."""
