@@ -23,7 +23,7 @@ CLOCK = time.perf_counter  # Taken before any measured code is imported, which c
 REST_BYTES = 2**31
 COMMANDS = (
     *("start", "supported", "load", "compute", "turn", "time", "unchanged", "audited", "rest", "graph", "kernels"),
-    *("load_step", "step", "release"),
+    *("load_step", "step", "release", "nothing"),
 )
 
 
@@ -77,6 +77,10 @@ class Backend:
             self.attention = load_entry(message["entry"], message["site"], message["path"])
         deterministic = takes_deterministic(self.attention)
         return {"torch": torch.__version__, "deterministic": deterministic, "seconds": CLOCK() - begin}
+
+    def nothing(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer at once: what a request costs."""
+        return {}
 
     def supported(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Refuse with the peer's reason when it cannot compute the case."""

@@ -24,9 +24,6 @@ from gprojci_suite.inputs.sets import DTYPES
 from gprojci_suite.process import BackendFailure, BackendProcess, Headcount, SessionOver, available_threads
 from gprojci_suite.rotation import same_bits
 
-CLOCK_SLACK = 0.05
-CLOCK_FACTOR = 4.0
-
 
 @dataclass(frozen=True)
 class Launch:
@@ -107,6 +104,7 @@ class Member:
         self.start_seconds: float | None = None
         self.dtype = ""
         self.single_calls = clock.SingleCalls()
+        self.single_steps = clock.SingleCalls()
         self.further: list[Member] = []
         self.rested = False
         self.unfinished = False
@@ -310,38 +308,47 @@ class Session:
             return None
         return steps
 
-    def check_clock(self, member: Member, case: Case, fastest: float, process: int = 0) -> bool:
+    def check_clock(self, member: Member, case: Case, process: int = 0) -> bool:
         """Hold a child's clock against the parent's over batches of steps (see `clock`); False when it failed.
 
         Args:
-            member: the backend.
+            member: the backend, timed before.
             case: what it is timed on.
-            fastest: seconds of the fastest step so far.
             process: which of the member's processes, mod their number.
         """
         worker = member.all[process % len(member.all)]
+        fastest = min(reading.elapsed for reading in member.single_calls.readings)
         member.single_calls = clock.SingleCalls()
+
+        def timed(calls: int) -> clock.Reading:
+            self._request(worker, {"do": "turn", "audit": None})
+            reading = self._timed(worker, calls)[1]
+            self._request(worker, {"do": "unchanged"})
+            return reading
+
         try:
             self._load(worker, case)
-            for repeat in clock.batches(fastest):
-                self._request(worker, {"do": "turn", "audit": None})
-                empty = min(self._idle(worker, repeat) for _ in range(clock.EMPTIES))
-                reading = self._timed(worker, repeat)[1]
-                self._request(worker, {"do": "unchanged"})
-                if reading.agrees(empty, clock.SLACK[self.device]):
-                    return True
-            raise _clocks_disagree(reading.claimed, reading.elapsed - empty)
+            slack = clock.SLACK[self.device]
+            found = clock.disagreement(timed, lambda calls: self._idle(worker, calls), fastest, slack)
+            if found is not None:
+                raise _clocks_disagree(found.claimed, found.called)
+            return True
         except BackendFailure as failure:
             self._failed(member, case.name, failure)
             return False
 
     def check_single_calls(self, member: Member, case: Case) -> bool:
         """Hold the clock of all single steps since `check_clock` to the parent's; False when it failed."""
-        calls = member.single_calls
-        if not calls.agree(clock.SINGLE_SLACK[self.device]):
-            claimed, elapsed = (sum(getattr(c, name) for c in calls.readings) for name in ("claimed", "elapsed"))
-            failure = _clocks_disagree(claimed, elapsed - len(calls.readings) * max(calls.empties))
-            self._failed(member, case.name, failure)
+        return self._check_singles(member, member.single_calls, case.name)
+
+    def check_steps(self, member: Member, model: str) -> bool:
+        """The same for its single training steps of a model since the last check."""
+        steps, member.single_steps = member.single_steps, clock.SingleCalls()
+        return self._check_singles(member, steps, f"step {model}")
+
+    def _check_singles(self, member: Member, singles: clock.SingleCalls, where: str) -> bool:
+        if not singles.agree(clock.SINGLE_SLACK[self.device]):
+            self._failed(member, where, _clocks_disagree(singles.claimed, singles.called))
         return member.ok
 
     def inspect(self, member: Member, case: Case, message: Mapping[str, Any]) -> dict[str, Any] | str:
@@ -359,9 +366,11 @@ class Session:
     def step(
         self, member: Member, model: str, repeat: int = 1, *, skip_attention: bool = False
     ) -> list[TrainingStepTaken] | None:
-        """`repeat` training steps of the model loaded last, or None when the backend failed or its clock disagrees.
+        """`repeat` training steps of the model loaded last, or None when the backend failed.
 
-        A single step may take as long as a call and a start together: the first one of a model compiles.
+        A single step may take as long as a call and a start together: the first one of a model compiles. Single steps
+        are what `check_steps` checks. They are not checked in batches before, as calls are: how many those need would
+        depend on the machine, and the losses of two backends are compared after the same number of steps.
         """
         begin = time.perf_counter()
         message = {"do": "step", "repeat": repeat, "skip_attention": skip_attention}
@@ -372,9 +381,12 @@ class Session:
         elapsed = time.perf_counter() - begin
         try:
             taken = training_steps_of(answer, repeat)
-            claimed = sum(one.seconds for one in taken)
-            if claimed > elapsed * (1 + clock.DRIFT) or (repeat > 1 and elapsed > CLOCK_FACTOR * claimed + CLOCK_SLACK):
-                raise _clocks_disagree(claimed, elapsed)
+            if repeat == 1:
+                member.single_steps.readings.append(clock.Reading(elapsed, taken[0].seconds))
+                if member.single_steps.due():
+                    begin = time.perf_counter()
+                    self._request(member, {"do": "nothing"})
+                    member.single_steps.empties.append(time.perf_counter() - begin)
         except BackendFailure as failure:
             self._failed(member, f"step {model}", failure)
             return None
@@ -429,10 +441,7 @@ class Session:
         answer = self._request(member, {"do": "time", "repeat": repeat, "idle": False})
         elapsed = time.perf_counter() - begin
         steps, cover = steps_of(answer, repeat), cover_of(answer, repeat)
-        claimed = sum(step.forward_backward for step in steps)
-        if claimed + cover > elapsed * (1 + clock.DRIFT):
-            raise _clocks_disagree(claimed + cover, elapsed)
-        return steps, clock.Reading(elapsed - cover, claimed, repeat)
+        return steps, clock.Reading(elapsed, sum(step.forward_backward for step in steps), repeat, cover)
 
     def _idle(self, member: Member, repeat: int) -> float:
         """Seconds of a request that does everything but call the backend."""

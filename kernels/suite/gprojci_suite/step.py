@@ -65,7 +65,7 @@ class _Models:
                 if not self.session.load_step(member, self.model, self.seed):
                     return False
                 self.holding.append(member)
-                # The first step compiles; over the others the child's clock is held against the parent's.
+                # The first step compiles.
                 if not (self.session.step(member, self.model) and self.session.step(member, self.model, WARM_UP)):
                     return False
         return True
@@ -110,9 +110,14 @@ def measure(
         progress(f"step {model} {member.launch.label}")
         models.hold([])
         if models.hold([member]):
-            taken[member].steps = session.step(member, model, settings.pairs) or []
-            taken[member].losses = [step.loss for step in taken[member].steps]
+            taken[member] = _Taken(share=taken[member].share)  # a new model: its first steps are those that count
+            while len(taken[member].losses) < settings.pairs and (steps := session.step(member, model)):
+                taken[member].steps += steps
+                taken[member].losses.append(steps[0].loss)
             _share(session, model, taken[member], member)
+    for member in members:
+        if member.ok:
+            session.check_steps(member, model)
     models.hold([])
     return (
         [

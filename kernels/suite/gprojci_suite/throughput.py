@@ -181,8 +181,7 @@ def _warm(session: Session, member: Member, case: Case) -> bool:
         warm = first and session.time(member, case, WARM_UP, process)
         if not warm:
             return False
-        fastest = min(step.forward_backward for step in warm)
-        if not session.check_clock(member, case, fastest, process):
+        if not session.check_clock(member, case, process):
             return False
     return True
 

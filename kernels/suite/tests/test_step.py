@@ -33,6 +33,9 @@ class Scripted:
         self.trained: dict[Member, int] = {}
         self.most_held = 0
 
+    def check_steps(self, member: Member, model: str) -> bool:
+        return True
+
     def release(self, member: Member) -> None:
         self.trained.pop(member, None)
 
@@ -189,6 +192,32 @@ def test_the_first_step_of_a_model_may_take_as_long_as_a_start(tmp_path: Path) -
         assert session.load_step(member, "tiny", 0)
         session.limits = LimitsSpec(call_seconds=1.0, start_seconds=30.0)
         assert session.step(member, "tiny") is not None, member.detail
+
+
+SLEEPY = """
+import time
+def attention(q, k, v, *, causal, softmax_scale):
+    time.sleep(0.02)
+    return q * 1.0
+"""
+
+
+def test_a_clock_that_lies_about_steps_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "honest.py").write_text(SLEEPY)
+    lie = "from gprojci_suite import step_model\nstep_model.CLOCK = lambda: 0.5 * time.perf_counter()\n"
+    (tmp_path / "slow.py").write_text(SLEEPY + lie)
+    launches = [
+        Launch(name, "head", "subject", sys.executable, f"{name}:attention", str(tmp_path), str(tmp_path))
+        for name in ("honest", "slow")
+    ]
+    with Session(launches, "cpu", LimitsSpec()) as session:
+        for member in session.start():
+            assert session.load_step(member, "tiny", 0)
+            assert all(session.step(member, "tiny") for _ in range(9))
+            session.check_steps(member, "tiny")
+        honest, slow = session.members
+    assert (honest.status, slow.status) == ("ok", "wrong_result"), honest.detail
+    assert "step tiny: its clock says" in (slow.detail or "")
 
 
 def test_without_attention_nothing_is_computed() -> None:

@@ -34,7 +34,7 @@ class Scripted:
     def over(self, what: str) -> bool:
         return False
 
-    def check_clock(self, member: Member, case: Case, fastest: float, process: int = 0) -> bool:
+    def check_clock(self, member: Member, case: Case, process: int = 0) -> bool:
         return True
 
     def check_single_calls(self, member: Member, case: Case) -> bool:

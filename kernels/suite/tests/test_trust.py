@@ -222,17 +222,14 @@ TIMED = {
     "fast_clock": Adversary(
         "clock.go(1.1); return slow(q, k, v, causal, softmax_scale)", "wrong_result", "its clock says"
     ),
-    "slow_clock_alone": Adversary(
-        "global last\n"
-        "    clock.go(0.2 if time.monotonic() - last > 0.01 else 1.0); time.sleep(0.2)\n"
-        f"    o = {GOOD}; last = time.monotonic(); return o",
+    "slow_clock_later": Adversary(
+        "global calls; calls += 1\n"
+        "    clock.go(0.2 if calls > 9 else 1.0); return slow(q, k, v, causal, softmax_scale)",
         "wrong_result",
         "its clock says",
     ),
 }
 CACHED = """
-last = 0.0
-
 def cached(key, q, k, v, scale):
     '''The result and gradients of the first call with a key, for every later one.'''
     if key not in remembered:
