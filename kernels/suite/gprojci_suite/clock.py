@@ -13,11 +13,11 @@ U, exact, one-sided, `scipy.stats.mannwhitneyu`):
 
 - it disagrees as soon as the W − C − a lie above the E, or the W − C + a below them, with p < 1e-6: six rounds that
   leave no doubt. For an honest child that is the chance of being accused at any one look, on any machine;
-- it agrees as soon as the W − C − a lie below the E and the W − C + a above them, each with p < 0.02: two such rounds.
+- it agrees as soon as the W − C − a lie below the E and the W − C + a above them, each with p < 0.002: three rounds.
 
-n makes 0.1 s by the parent's clock. Six such rounds without a verdict are followed by up to sixteen of 0.4 s, judged by
-themselves: what falls beside the calls does not grow with them as a clock's error does. Where these tell nothing
-either, because the machine is overloaded or the error close to a, nobody is accused.
+n makes 0.1 s by the parent's clock. Six such rounds without a verdict are followed by up to twelve of 0.4 s and six of
+1.6 s, each kind judged by itself: what falls beside the calls does not grow with them as a clock's error does. Where
+these tell nothing either, because the machine is overloaded or the error close to a, nobody is accused.
 
 What can be seen. A clock that is 10% off is beyond a where a call takes more than 20 · slack: 1 ms on a CPU, 2 ms on
 CUDA, and well beyond where it takes twice that; shorter calls hide a larger lie. `python
@@ -48,12 +48,12 @@ SLACK: dict[Device, float] = {"cpu": 50e-6, "cuda": 100e-6}
 SINGLE_SLACK: dict[Device, float] = {"cpu": 5e-3, "cuda": 1e-3}
 DRIFT = 2e-3
 """Share by which one honest clock may run faster than another."""
-STAGES = ((0.1, 6), (0.4, 16))
+STAGES = ((0.1, 6), (0.4, 12), (1.6, 6))
 """Seconds of the calls of a request, and rounds, of each stage."""
 EMPTIES = 5
 EMPTY_EVERY = 4
 MOST_CALLS = 5000
-AGREES = 0.02
+AGREES = 2e-3
 DISAGREES = 1e-6
 
 
