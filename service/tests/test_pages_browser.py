@@ -1,52 +1,88 @@
-"""Every page in a real Chromium: no blocked resource, no error, charts drawn, no sideways scrolling at 360 pixels."""
+"""Every page in a real Chromium: no blocked resource, no error, charts drawn, nothing that axe-core objects to, no
+sideways scrolling from 360 to 2,560 pixels; what the keyboard reaches, what is printed, whose time is shown."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import uvicorn
 
+from gprojci_service.access import service as access
+from gprojci_service.access import sessions
 from gprojci_service.app import create_app
+from gprojci_service.database import Database
 from gprojci_service.models import Job
+from gprojci_service.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "browser"))
 from find_chromium import ARGUMENTS, find_chromium
+from regression_history import History
 from test_pages_seed import Seed, addresses, settings_for
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+AXE = (Path(axe.__file__).parent / "axe.min.js").read_text()
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.browser
 if CHROMIUM is None and not os.environ.get("CI"):
     pytest.skip("no Chromium here; `make browser` gets one", allow_module_level=True)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, int], Any]]:
-    """Address of a running server with the seeded story, job numbers by name, and its database."""
-    settings = settings_for(tmp_path_factory.mktemp("browser"))
+@dataclass(frozen=True)
+class Served:
+    """Two running services: one with the seeded story, one on its first day."""
+
+    base: str
+    empty: str
+    jobs: dict[str, int]
+    """Numbers of jobs and of imported reports by name."""
+    database: Database
+    cookie: str
+    """Session of somebody who is signed in."""
+
+
+def started(settings: Settings) -> tuple[str, uvicorn.Server, threading.Thread, Database]:
+    """Address, server and database of a service over an empty, migrated database."""
     app = create_app(settings)
     app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        seed = Seed(session, settings)
-        jobs = seed.everything() | seed.examples()
-        session.info.clear()
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.05)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}", jobs, app.state.database
-    server.should_exit = True
-    thread.join(timeout=10)
+    return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", server, thread, app.state.database
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    settings = settings_for(tmp_path_factory.mktemp("browser"))
+    base, *first, database = started(settings)
+    with database.session(writes=True) as session:
+        seed = Seed(session, settings)
+        jobs = seed.everything() | seed.examples()
+        cookie = sessions.start(settings, access.create_token(session, "Ada", "write")[0])[0]
+        session.info.clear()
+    history = History(database)
+    history.measure(30, dq_error=0.002, forward_ratio_anchor=1.2)
+    history.measure(12, dq_error=0.0026, forward_ratio_anchor=1.26)
+    history.look()
+    empty, *second, _ = started(settings_for(tmp_path_factory.mktemp("empty")))
+    yield Served(base, empty, jobs, database, cookie)
+    for server, thread in (first, second):
+        server.should_exit = True
+        thread.join(timeout=10)
 
 
 @pytest.fixture(scope="module")
@@ -73,23 +109,162 @@ def opened(chromium: Any, width: int, scheme: str) -> tuple[Any, list[str]]:
     return page, problems
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1360, "light"), (360, "dark")])
-def test_every_page_renders(served: tuple[str, dict[str, int], Any], chromium: Any, width: int, scheme: str) -> None:
-    base, jobs, _ = served
+def visit(page: Any, address: str) -> int:
+    """Opens a page and waits until all its charts are drawn; how many there are."""
+    page.goto(address)
+    charts: int = page.locator("figure.chart").count()
+    page.wait_for_function("count => document.querySelectorAll('.plot[data-drawn]').length === count", arg=charts)
+    return charts
+
+
+UNFOLD = """() => {
+    for (const fold of document.querySelectorAll("details")) fold.open = true;
+    for (const row of document.querySelectorAll("tbody tr:nth-child(n+5), .log li:nth-child(n+5)")) row.remove();
+}"""
+"""Before axe-core looks: everything open, and of long tables and logs the first rows, for the others are like them."""
+
+
+def objections(page: Any, *rules: str) -> list[str]:
+    """What axe-core finds on the page as it stands; of those rules alone where some are named."""
+    page.evaluate(UNFOLD)
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    options = {"resultTypes": ["violations"], "preload": False} | ({"runOnly": list(rules)} if rules else {})
+    found = page.evaluate("async (options) => (await axe.run(options)).violations", options)
+    return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
+
+
+ALIKE = (
+    *("push-1a2b", "push-2b3c", "push-3c4d", "push-4d5e", "push-5e6f", "cancelled"),
+    *("h200-gproj-step.json.gz", "h200-step-d128.json.gz", "h200-step-d64.json.gz", "h200-surface.json.gz"),
+)
+"""Jobs and reports whose pages are built as those of others."""
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme", "others", "rules"),
+    [
+        (1280, "light", (768, 2560), ()),
+        (360, "dark", (), ("color-contrast", "scrollable-region-focusable")),
+    ],
+)
+def test_every_page_renders(
+    served: Served, chromium: Any, width: int, scheme: str, others: tuple[int, ...], rules: tuple[str, ...]
+) -> None:
     page, problems = opened(chromium, width, scheme)
-    for address in addresses(jobs):
-        page.goto(base + address)
-        charts = page.locator("figure.chart").count()
-        page.wait_for_function("count => document.querySelectorAll('.plot[data-drawn]').length === count", arg=charts)
+    jobs = {name: number for name, number in served.jobs.items() if name not in ALIKE}
+    for address in [*addresses(jobs), "/regressions/1"]:
+        charts = visit(page, served.base + address)
         assert page.locator(".plot svg.main-svg").count() >= charts, address
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, address
+        for each in (*others, width):
+            page.set_viewport_size({"width": each, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= each, (address, each)
+        assert objections(page, *rules) == [], address
         assert problems == [], (address, problems)
     page.close()
 
 
-def test_a_chart_follows_the_colour_scheme(served: tuple[str, dict[str, int], Any], chromium: Any) -> None:
+def test_nobody_meets_a_barrier(served: Served, chromium: Any) -> None:
+    """Signed in, on the first day, and where something went wrong, in light and dark."""
+    page, _ = opened(chromium, 1280, "light")
+    jobs = served.jobs
+    mine = ["/", "/regressions/1", *(f"/jobs/{jobs[name]}" for name in ("broken", "running", "waiting"))]
+    wrong = ["/jobs/999999", "/jobs/x", "/projects/no/body", "/projects/gproj-ci/gproj/compare?base=zz&head=6f70"]
+    first_day = ["/", "/jobs", "/regressions", "/inputs", "/reports", "/workers"]
+    for address in [
+        *(served.empty + path for path in first_day),
+        *(served.base + path for path in [*wrong, "/sign-in"]),
+        *(served.base + path for path in mine),
+    ]:
+        if address == served.base + mine[0]:
+            page.context.add_cookies([{"name": sessions.COOKIE, "value": served.cookie, "url": served.base}])
+        visit(page, address)
+        assert objections(page) == [], address
+        page.emulate_media(color_scheme="dark")
+        assert objections(page, "color-contrast") == [], address
+        page.emulate_media(color_scheme="light")
+    assert "Sign out" in page.locator("header.top").text_content()
+    page.close()
+
+
+def test_axe_objects_where_there_is_reason(served: Served, chromium: Any) -> None:
+    page, _ = opened(chromium, 1280, "light")
+    visit(page, f"{served.empty}/workers")
+    page.evaluate("document.querySelector('main').innerHTML = '<h1></h1><img src=\"/static/mark.svg\">'")
+    assert {each.partition(":")[0] for each in objections(page)} == {"empty-heading", "image-alt"}
+    page.close()
+
+
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(served: Served, chromium: Any) -> None:
+    page, _ = opened(chromium, 1280, "light")
+    visit(page, f"{served.base}/projects/gproj-ci/gproj/history")
+    focused = """() => {
+        const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+        const header = document.querySelector('.top').getBoundingClientRect().bottom;
+        const outlined = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0;
+        const clear = one.closest('.top, .skip') !== null || box.top >= header;
+        return [one.textContent.trim() || one.name, outlined, box.width > 0 && box.left >= 0 && clear];
+    }"""
+    page.keyboard.press("Tab")
+    assert page.evaluate(focused) == ["Skip to the content", True, True]
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    reached: list[str] = []
+    while "Show as a table" not in reached:
+        page.keyboard.press("Tab")
+        name, outlined, in_sight = page.evaluate(focused)
+        assert (outlined, in_sight) == (True, True), name
+        reached.append(name)
+        assert len(reached) < 40
+    assert {"History", "Compare", "backend"} <= set(reached)
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')").endswith("newest commit first")
+    page.keyboard.press("Tab")
+    assert re.fullmatch(r"/jobs/\d+", page.evaluate("document.activeElement.getAttribute('href')"))
+    page.close()
+
+
+def test_times_are_the_readers_and_hovering_shows_utc(served: Served, chromium: Any) -> None:
+    context = chromium.new_context(timezone_id="Asia/Kathmandu", locale="en-GB")
+    page = context.new_page()
+    visit(page, f"{served.base}/reports/{served.jobs['h200-peers.json.gz']}")
+    assert re.fullmatch(
+        r"\d+ hours ago|\d+ days ago|just now|\d+ (s|min) ago", page.locator("time").last.text_content()
+    )
+    page.clock.set_fixed_time(datetime.now(UTC) + timedelta(days=3))
+    page.reload()
+    one = page.locator("time").first
+    moment = datetime.fromisoformat(one.get_attribute("datetime"))
+    here = moment.astimezone(ZoneInfo("Asia/Kathmandu"))
+    assert one.text_content() == f"{here:%-d %b %Y, %H:%M}"
+    assert one.get_attribute("title") == f"{here:%-d %b %Y, %H:%M:%S} GMT+5:45\n{moment:%Y-%m-%d %H:%M:%S} UTC"
+    visit(page, f"{served.base}/projects/gproj-ci/gproj/history")
+    said = page.evaluate("document.querySelector('.plot').data[0].text[0]")
+    assert re.search(r", \d\d:\d\d \(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)", said), said
+    context.close()
+
+
+def test_paper_has_charts_in_light_colours_and_no_navigation(served: Served, chromium: Any) -> None:
+    page, _ = opened(chromium, 1280, "dark")
+    visit(page, f"{served.base}/")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    ink = "getComputedStyle(document.querySelector('.plot .xtick text')).fill"
+    page.wait_for_function(f"{ink} === 'rgb(91, 100, 114)'")
+    assert page.locator(".plot svg.main-svg").first.bounding_box()["width"] <= 700
+    assert not page.locator("header.top, footer, .filters").filter(visible=True).count()
+    assert page.locator("figure.chart").filter(visible=True).count()
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 39)"
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.wait_for_function(f"{ink} === 'rgb(154, 163, 178)'")
+    page.close()
+
+
+def test_a_chart_follows_the_colour_scheme(served: Served, chromium: Any) -> None:
     page, _ = opened(chromium, 1360, "light")
-    page.goto(f"{served[0]}/")
+    page.goto(f"{served.base}/")
     page.wait_for_selector(".plot[data-drawn]")
     colour = "getComputedStyle(document.querySelector('.plot .xtick text')).fill"
     light = page.evaluate(colour)
@@ -98,11 +273,9 @@ def test_a_chart_follows_the_colour_scheme(served: tuple[str, dict[str, int], An
     page.close()
 
 
-def test_hovering_a_mark_breaks_no_rule_and_a_click_opens_its_job(
-    served: tuple[str, dict[str, int], Any], chromium: Any
-) -> None:
+def test_hovering_a_mark_breaks_no_rule_and_a_click_opens_its_job(served: Served, chromium: Any) -> None:
     page, problems = opened(chromium, 1360, "light")
-    page.goto(f"{served[0]}/projects/gproj-ci/gproj/history?backend=gproj")
+    page.goto(f"{served.base}/projects/gproj-ci/gproj/history?backend=gproj")
     page.wait_for_selector(".plot[data-drawn]")
     page.locator(".plot .points path").first.hover(force=True)
     page.wait_for_selector(".hoverlayer .hovertext")
@@ -113,10 +286,8 @@ def test_hovering_a_mark_breaks_no_rule_and_a_click_opens_its_job(
     page.close()
 
 
-def test_a_live_page_becomes_the_whole_page_when_the_job_ends(
-    served: tuple[str, dict[str, int], Any], chromium: Any
-) -> None:
-    base, jobs, database = served
+def test_a_live_page_becomes_the_whole_page_when_the_job_ends(served: Served, chromium: Any) -> None:
+    base, jobs, database = served.base, served.jobs, served.database
     page, problems = opened(chromium, 1360, "light")
     page.goto(f"{base}/jobs/{jobs['running']}")
     assert "Measuring on cpu-worker-1" in page.locator("#live").text_content()
@@ -129,8 +300,8 @@ def test_a_live_page_becomes_the_whole_page_when_the_job_ends(
     page.close()
 
 
-def test_search_narrows_the_log(served: tuple[str, dict[str, int], Any], chromium: Any) -> None:
-    base, jobs, _ = served
+def test_search_narrows_the_log(served: Served, chromium: Any) -> None:
+    base, jobs = served.base, served.jobs
     page, _ = opened(chromium, 1360, "light")
     page.goto(f"{base}/jobs/{jobs['broken']}")
     page.fill("#log-search", "building")

@@ -11,7 +11,7 @@ from gprojci_dashboards import charts
 from gprojci_dashboards.charts import paired_ratios as charted
 from gprojci_dashboards.charts.error_distribution import DistributionData
 from gprojci_dashboards.charts.error_surface import SurfaceData
-from gprojci_dashboards.charts.history import HistoryData, shown
+from gprojci_dashboards.charts.history import HistoryData, Value, shown
 from gprojci_dashboards.charts.pareto import ParetoData, frontier
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_dashboards.charts.training_story import TrainingData
@@ -33,6 +33,7 @@ def _drawing(chart: str, key: str, data: Any, caption: str, table: Table, *, wid
 def pareto(data: ParetoData, caption: str) -> Drawing:
     """Accuracy against speed."""
     best = {mark.backend for mark in frontier(data.marks)}
+    marks = sorted(data.marks, key=lambda mark: mark.error)
     table = Table(
         f"{tensor(data.tensor)} error ({data.statistic} over slices) and time relative to {data.anchor}",
         ("Backend", "Role", f"{tensor(data.tensor)} error", "Over slices", "Time", "Interval", "On the frontier"),
@@ -46,8 +47,13 @@ def pareto(data: ParetoData, caption: str) -> Drawing:
                 f"{ratio(mark.time_low)} … {ratio(mark.time_high)}",
                 "yes" if mark.backend in best else "no",
             )
-            for mark in sorted(data.marks, key=lambda mark: mark.error)
+            for mark in marks
+        )
+        + tuple(
+            (f"{step.backend} at {step.sha[:8]}", "earlier", fraction(step.error), "", ratio(step.time), "", "")
+            for step in reversed(data.path)
         ),
+        (*(mark.url for mark in marks), *(step.url for step in reversed(data.path))),
     )
     return _drawing("pareto", "pareto", data, caption, table)
 
@@ -55,17 +61,21 @@ def pareto(data: ParetoData, caption: str) -> Drawing:
 def history(data: HistoryData, caption: str) -> Drawing:
     """One metric over commits."""
     values = {(line.backend, value.position): value for line in data.lines for value in line.values}
-    rows = []
+    rows, links = [], []
     for commit in reversed(data.commits):
-        cells = []
-        for line in data.lines:
-            value = values.get((line.backend, commit.position))
-            cells.append(shown(value.value, data.unit) if value else "–")
-        rows.append((f"{commit.sha[:8]} {commit.message[:60]}", *cells))
-    table = Table(
-        f"{data.metric}, newest commit first", ("Commit", *(line.backend for line in data.lines)), tuple(rows)
-    )
+        found = [values.get((line.backend, commit.position)) for line in data.lines]
+        cells = [_at_commit(value, data.unit) for value in found]
+        rows.append((f"{commit.sha[:8]} {commit.message[:60]}", *cells, commit.author))
+        links.append(next((value.url for value in found if value), ""))
+    columns = ("Commit", *(line.backend for line in data.lines), "Author")
+    table = Table(f"{data.metric}, newest commit first", columns, tuple(rows), tuple(links))
     return _drawing("history", "history", data, caption, table)
+
+
+def _at_commit(value: Value | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    return f"{shown(value.value, unit)}{', fails the gate' if value.verdict == 'fail' else ''}"
 
 
 def distribution(data: DistributionData, caption: str) -> Drawing:

@@ -29,6 +29,8 @@ class Table:
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    links: tuple[str, ...] = ()
+    """Where the header of each row leads, if anywhere."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-// Draws every chart of the page: reads the figure from its JSON block, restyles it for dark, keeps it so.
+// Draws every chart of the page: reads the figure from its JSON block, restyles it for dark and for paper, keeps it so.
 "use strict";
 (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
+  const PAPER = 680; // pixels between the margins of A4 and Letter
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
   function recoloured(value, colours) {
@@ -20,12 +21,22 @@
     }
   }
 
-  function draw(figure) {
+  // Moments in what a mark says: in the reader's own zone, then as they came.
+  const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const UTC = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/g;
+  const local = (text) =>
+    text?.replace?.(UTC, (found) => `${zoned.format(new Date(found.replace(" UTC", "Z").replace(" ", "T")))} (${found})`) ?? text;
+
+  function draw(figure, paper = false) {
     const box = figure.querySelector(".plot");
     const source = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
     const { meta, ...layout } = source.layout;
-    const colours = dark.matches ? meta?.dark ?? {} : {};
+    const colours = dark.matches && !paper ? meta?.dark ?? {} : {};
     const drawn = { data: recoloured(source.data, colours), layout: recoloured(layout, colours) };
+    for (const trace of drawn.data) {
+      if (Array.isArray(trace.text)) trace.text = trace.text.map(local);
+    }
+    if (paper) Object.assign(drawn.layout, { width: PAPER, autosize: false });
     if (box.clientWidth < 520) {
       merge(drawn.layout, meta?.narrow ?? {});
       for (const trace of drawn.data) {
@@ -49,11 +60,13 @@
     });
   }
 
-  function drawAll() {
-    for (const figure of document.querySelectorAll("figure.chart")) draw(figure);
+  function drawAll(paper = false) {
+    for (const figure of document.querySelectorAll("figure.chart")) draw(figure, paper);
   }
 
-  dark.addEventListener("change", drawAll);
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", drawAll);
+  dark.addEventListener("change", () => drawAll());
+  addEventListener("beforeprint", () => drawAll(true));
+  addEventListener("afterprint", () => drawAll());
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", () => drawAll());
   else drawAll();
 })();

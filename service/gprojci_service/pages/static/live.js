@@ -38,11 +38,16 @@
     if (count) count.textContent = `${shown} shown`;
   });
 
-  // Times also in the reader's own zone, on hover.
+  // Times in the reader's own zone, with UTC on hover; what is more than a day past reads as a date.
+  const DAY = 86_400_000;
+  const brief = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
   function localTimes(root) {
     for (const time of root.querySelectorAll("time[datetime]:not([data-local])")) {
       time.dataset.local = "true";
-      time.title += `\n${new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}`;
+      const moment = new Date(time.dateTime);
+      time.title = `${whole.format(moment)}\n${time.title}`;
+      if (Date.now() - moment > DAY) time.textContent = brief.format(moment);
     }
   }
 
