@@ -33,6 +33,7 @@ from gprojci_service.reports.endpoints import router as reports
 from gprojci_service.results.endpoints import router as results
 from gprojci_service.schedules.endpoints import router as schedules
 from gprojci_service.settings import Settings, load_settings
+from gprojci_service.sharing.endpoints import router as sharing
 from gprojci_service.webhooks.endpoints import router as webhooks
 from gprojci_service.workers.endpoints import list_router as workers
 from gprojci_service.workers.endpoints import report_router as worker_reports
@@ -87,6 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(actions.router, include_in_schema=False)
     app.include_router(regression_actions.router, include_in_schema=False)
+    app.include_router(sharing, include_in_schema=False)
     pages.mount_static(app)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)

@@ -173,7 +173,7 @@ def test_nobody_meets_a_barrier(served: Served, chromium: Any) -> None:
     first_day = ["/", "/jobs", "/regressions", "/inputs", "/reports", "/workers"]
     for address in [
         *(served.empty + path for path in first_day),
-        *(served.base + path for path in [*wrong, "/sign-in"]),
+        *(served.base + path for path in [*wrong, "/sign-in", "/embed/gproj-ci/gproj/history"]),
         *(served.base + path for path in mine),
     ]:
         if address == served.base + mine[0]:
@@ -259,6 +259,22 @@ def test_paper_has_charts_in_light_colours_and_no_navigation(served: Served, chr
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.wait_for_function(f"{ink} === 'rgb(154, 163, 178)'")
+    page.close()
+
+
+def test_another_site_may_frame_a_chart_and_no_page(served: Served, chromium: Any) -> None:
+    page, problems = opened(chromium, 1280, "light")
+    page.goto(f"{served.empty}/healthz")  # another origin, and an answer that no policy keeps from having frames
+    add = """address => {
+        const frame = document.createElement("iframe");
+        frame.src = address;
+        document.body.replaceChildren(frame);
+    }"""
+    page.evaluate(add, f"{served.base}/embed/gproj-ci/gproj/pareto")
+    page.frame_locator("iframe").locator(".plot[data-drawn]").wait_for()
+    assert [problem for problem in problems if "404" not in problem] == []  # its icon
+    with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
+        page.evaluate(add, f"{served.base}/workers")
     page.close()
 
 

@@ -87,7 +87,8 @@ def test_every_page_is_sound(lived_in: tuple[TestClient, dict[str, int]]) -> Non
         for script in outline.having("script"):
             assert script.get("type") == "application/json" or str(script.get("src")).startswith("/static/"), address
         for link in [*outline.having("link"), *outline.having("img")]:
-            assert str(link.get("href") or link.get("src")).startswith("/static/"), address
+            shown = str(link.get("href") or link.get("src"))
+            assert shown.startswith(("/static/", "/badges/")) or link.get("rel") == "alternate", address
 
 
 def test_pages_carry_a_strict_policy(lived_in: tuple[TestClient, dict[str, int]]) -> None:

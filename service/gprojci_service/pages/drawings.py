@@ -27,7 +27,7 @@ def embedded(figure_json: str) -> Markup:
 
 def _drawing(chart: str, key: str, data: Any, caption: str, table: Table, *, wide: str = "") -> Drawing:
     module = charts.load(chart)
-    return Drawing(key, module.TITLE, caption, embedded(module.figure(data).to_json()), table, wide)
+    return Drawing(key, module.TITLE, caption, embedded(module.figure(data).to_json()), table, data, wide)
 
 
 def pareto(data: ParetoData, caption: str) -> Drawing:

@@ -106,8 +106,9 @@ def limit_of_metric(policy: Mapping[str, Any] | None, metric: str) -> float | No
         return None
     for rule in policy.get("rules", ()):
         policy = {key: limit for key, limit in policy.items() if key not in rule["limits"]}
-    if metric == "forward_backward_ratio_anchor":
-        over = policy.get("kernel_overhead_ceiling")
+    over_anchor = {"forward_backward": "kernel_overhead_ceiling", "step": "step_overhead_ceiling"}
+    if metric.endswith("_ratio_anchor"):
+        over = policy.get(over_anchor.get(metric.removesuffix("_ratio_anchor"), ""))
         return None if over is None else 1.0 + float(over)
     name, _, kind = metric.partition("_")
     key = {"error": f"{name}_error_ceiling", "error_worst": f"{name}_worst_ceiling"}.get(kind)

@@ -42,6 +42,8 @@ class Drawing:
     caption: str
     json: Markup
     table: Table
+    data: Any = None
+    """What the chart was drawn from."""
     wide: str = ""
     """`is-wide` or `is-wider` where it needs about 700 or 1,100 pixels and scrolls in its box where there are fewer."""
 

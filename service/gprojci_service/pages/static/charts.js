@@ -55,7 +55,9 @@
       box.dataset.listening = "true";
       box.on("plotly_click", (event) => {
         const address = event.points[0]?.customdata;
-        if (typeof address === "string" && address.startsWith("/") && !address.startsWith("//")) location.assign(address);
+        if (typeof address !== "string" || !address.startsWith("/") || address.startsWith("//")) return;
+        if (window === top) location.assign(address);
+        else open(address, "_blank", "noopener"); // in a frame on another site, which no page but this may stand in
       });
     });
   }
