@@ -17,7 +17,7 @@ from gprojci_dashboards.charts.pareto import NAMED_AT_MOST, ParetoData, frontier
 from gprojci_dashboards.readable import percent
 
 WIDTH, HEIGHT = 760, 400
-_LEFT, _RIGHT, _BOTTOM = 66, 20, 52
+_LEFT, _RIGHT, _BOTTOM = 80, 20, 52
 _LETTER = 6.3
 """Width of a letter of the small text in pixels, on the wide side."""
 # Outlines around (0, 0) with a radius of 1; the names are plotly's.

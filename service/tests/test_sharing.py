@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -162,6 +163,18 @@ def test_the_page_offers_what_can_be_copied(client: TestClient) -> None:
         f"[![gate](http://127.0.0.1:8000/badges/{PROJECT}/gate.svg)](http://127.0.0.1:8000/projects/{PROJECT})" in text
     )
     assert f'type="application/atom+xml" title="Verdicts of {PROJECT}" href="/projects/{PROJECT}/feed.atom"' in text
+
+
+def test_a_link_to_a_page_says_what_is_there(client: TestClient) -> None:
+    failed = client.get("/jobs?state=fail").text
+    number = re.findall(r'href="/jobs/(\d+)"', failed)[-1]
+    page = client.get(f"/jobs/{number}?tensor=dk").text
+    said = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', page))
+    assert said["title"].startswith("Faster backward: skip the projection")
+    assert said["description"].startswith("fail: gproj: dQ error on late-keybias is 33.2%")
+    assert said["url"] == f"http://127.0.0.1:8000/jobs/{number}"
+    for address in ("/", "/jobs/999999", "/sign-in", f"/projects/{PROJECT}/history"):
+        assert client.get(address).text.count('property="og:title"') == 1
 
 
 def test_where_reading_is_closed_nothing_is_shared(tmp_path: Path) -> None:
