@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import reduce
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from gprojci_service.app import create_app
+from gprojci_service.cli import cli
 from gprojci_service.gate import overrides
 from gprojci_service.models import GithubReport, Job
 from gprojci_suite.contract import bundled, input_file
@@ -358,6 +360,9 @@ def test_an_empty_instance_offers_three_steps(empty: TestClient) -> None:
     assert text.count("<li><h2>") == 3
     assert "/webhooks/github" in text
     assert "gprojci.toml" in text
+    assert "GitHub cannot reach this address" in text
+    for command in re.findall(r"<code>gprojci ([a-z ]+) [A-Z]", text):
+        assert reduce(lambda group, word: group.commands[word], command.split(), cli) is not None
     for address in ("/jobs", "/inputs", "/reports", "/workers"):
         assert empty.get(address).status_code == 200
 

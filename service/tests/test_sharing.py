@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from gprojci_service.access import service as access
 from gprojci_service.app import create_app
 from gprojci_service.models import Job, Project, Verdict
+from gprojci_service.models.job import SEARCH_KINDS
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_seed import NASTY, Seed, settings_for
@@ -73,6 +74,17 @@ def test_a_badge_is_red_over_the_limit_and_says_by_what(client: TestClient) -> N
             verdict.policy = before[verdict.id]
     assert "0.187% &gt; 0.1%" in text
     assert "#b3261e" in text
+
+
+def test_a_search_among_older_commits_does_not_speak_for_the_branch(client: TestClient) -> None:
+    database = client.app.state.database  # type: ignore[attr-defined]
+    with database.session(writes=True) as session:
+        newest = session.query(Job).filter(Job.head_sha.startswith("a3b4")).one()
+        newest.kind = SEARCH_KINDS[0]
+    text = client.get(f"/badges/{PROJECT}/gate.svg").text
+    with database.session(writes=True) as session:
+        session.query(Job).filter(Job.head_sha.startswith("a3b4")).one().kind = "push"
+    assert "gate: pass at 5e6f5e6f" in text
 
 
 @pytest.mark.parametrize("badge", ["gate", "dq_error", "o_error", "step_overhead", "kernel_overhead"])

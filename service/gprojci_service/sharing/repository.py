@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from sqlalchemy import and_, select
+from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Commit, Job, Project, Report, Sample, Series, Verdict
+from gprojci_service.models.job import SEARCH_KINDS
+
+
+def _on_default_branch(project: Project) -> ColumnElement[bool]:
+    """Jobs of the branch's head, in the order in which it moved: not those that look at older commits once more."""
+    return and_(
+        Job.project_id == project.id,
+        Job.ref == project.default_branch,
+        Job.pull_request_id.is_(None),
+        Job.kind.not_in(SEARCH_KINDS),
+    )
 
 
 def newest_verdict(session: Session, project: Project) -> Verdict | None:
@@ -13,7 +24,7 @@ def newest_verdict(session: Session, project: Project) -> Verdict | None:
     query = (
         select(Verdict)
         .join(Job, Job.id == Verdict.job_id)
-        .where(Job.project_id == project.id, Job.ref == project.default_branch, Job.pull_request_id.is_(None))
+        .where(_on_default_branch(project))
         .order_by(Job.id.desc())
         .limit(1)
     )
@@ -26,7 +37,7 @@ def verdicts(session: Session, project: Project, limit: int) -> list[tuple[Verdi
         select(Verdict, Job, Commit)
         .join(Job, Job.id == Verdict.job_id)
         .outerjoin(Commit, and_(Commit.project_id == Job.project_id, Commit.sha == Job.head_sha))
-        .where(Job.project_id == project.id, Job.ref == project.default_branch, Job.pull_request_id.is_(None))
+        .where(_on_default_branch(project))
         .order_by(Verdict.decided_at.desc(), Verdict.id.desc())
         .limit(limit)
     )
@@ -41,7 +52,7 @@ def newest_values(session: Session, project: Project, metric: str) -> list[tuple
         .join(Report, and_(Report.id == Sample.report_id, Report.accepted.is_(True)))
         .join(Job, Job.id == Report.job_id)
         .where(Series.project_id == project.id, Series.metric == metric, Sample.revision == "head")
-        .where(Job.ref == project.default_branch, Job.pull_request_id.is_(None))
+        .where(_on_default_branch(project))
         .order_by(Sample.report_id.desc())
         .limit(1)
     )
