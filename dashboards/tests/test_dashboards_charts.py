@@ -255,3 +255,9 @@ def test_many_marks_are_told_apart_by_the_legend() -> None:
     few = json.loads(chart.figure(pareto.ParetoData(marks[:4], "fa3")).to_json())
     assert few["layout"]["showlegend"] is False
     assert "markers+text" in {trace["mode"] for trace in few["data"]}
+
+
+def test_what_a_commit_says_is_no_template() -> None:
+    mark = pareto.Mark("gproj", "subject", 0.0019, 0.0018, 0.0021, 1.2, 1.18, 1.22, commit="1a2b <b>%{x}")
+    (trace,) = [each for each in pareto.figure(pareto.ParetoData((mark,), "fa3")).data if each.name == "gproj"]
+    assert trace.hovertemplate.endswith("<br>1a2b &lt;b&gt;%&#123;x}<extra></extra>")

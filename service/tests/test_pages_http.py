@@ -333,6 +333,15 @@ def test_the_address_holds_the_choices(lived_in: tuple[TestClient, dict[str, int
     assert "O on early-rope" in page
 
 
+def test_a_mark_says_which_commit_it_is_and_whose(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    traces = {trace["name"]: trace for trace in figures(lived_in[0].get("/projects/gproj-ci/gproj").text)[0]["data"]}
+    assert "<br>5e6f5e6f Document the zero-sum forward · Ada Lovelace<extra>" in traces["gproj"]["hovertemplate"]
+    assert "Ada" not in traces["sdpa-flash"]["hovertemplate"]
+    steps = traces["gproj, earlier commits"]["text"]
+    assert any(step.startswith("<b>4d5e4d5e</b> Tidy up &lt;script&gt;") for step in steps)
+    assert all("· Ada Lovelace<br>" in step for step in steps if step)
+
+
 def test_a_worst_value_in_a_pull_request_is_marked_in_the_history(lived_in: tuple[TestClient, dict[str, int]]) -> None:
     client, jobs = lived_in
     traces = figures(client.get("/projects/gproj-ci/gproj/history?input=late-keybias").text)[0]["data"]

@@ -31,6 +31,7 @@ class Mark:
     time_high: float
     note: str = ""  # e.g. "emulated": its time says nothing about a GPU
     url: str = ""
+    commit: str = ""  # of a subject: SHA, subject line and author, as they shall be read
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Step:
     error: float
     time: float
     url: str = ""
+    author: str = ""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,8 @@ def _add_path(chart: go.Figure, data: ParetoData, backend: str) -> None:
             },
             customdata=[step.url for step in steps] + [mark.url for mark in now],
             text=[
-                f"<b>{html.escape(step.sha[:8])}</b> {html.escape(step.message[:70])}<br>"
+                f"<b>{html.escape(step.sha[:8])}</b> {html.escape(step.message[:70])}"
+                f"{f' · {html.escape(step.author)}' if step.author else ''}<br>"
                 f"{percent(step.error)} · {step.time:.2f}× {html.escape(data.anchor)}"
                 for step in steps
             ]
@@ -194,6 +197,11 @@ def label_places(marks: tuple[Mark, ...]) -> dict[str, str]:
         # Subjects are named above, peers below: so a subject never meets the peer it is measured against.
         places[mark.backend] = f"{'top' if mark.role == 'subject' else 'bottom'} {side}"
     return places
+
+
+def _literal(text: str) -> str:
+    """Text in a template of plotly's, which would take `%{…}` for a name of its own."""
+    return html.escape(text).replace("{", "&#123;")
 
 
 def _add_mark(chart: go.Figure, mark: Mark, tensor: str, data: ParetoData, place: str, look: tuple[str, str]) -> None:
@@ -241,6 +249,7 @@ def _add_mark(chart: go.Figure, mark: Mark, tensor: str, data: ParetoData, place
                 f"{tensor} error {percent(mark.error)} "
                 f"({percent(mark.error_low)} … {percent(mark.error_high)} over slices)<br>"
                 f"time {mark.time:.2f}× {html.escape(data.anchor)} ({mark.time_low:.2f} … {mark.time_high:.2f})"
+                f"{f'<br>{_literal(mark.commit)}' if mark.commit else ''}"
                 "<extra></extra>"
             ),
         )

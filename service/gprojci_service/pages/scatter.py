@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from sqlalchemy.orm import Session
 
 from gprojci_dashboards.charts.pareto import Mark, ParetoData, Step
-from gprojci_service.models import Project
+from gprojci_service.models import Commit, Project
 from gprojci_service.pages import drawings, findings, repository
-from gprojci_service.pages.formatting import first_line, metric
+from gprojci_service.pages.formatting import clean, first_line, metric, short_sha
 from gprojci_service.pages.repository import ReportFacts, ValueRow
 from gprojci_service.pages.schemas import Scatter
 
@@ -77,11 +77,9 @@ def scatter(session: Session, project: Project, choices: Mapping[str, str], proj
 
 
 def _marks(values: list[ValueRow], facts: ReportFacts, chosen: str, shown: str, case: str) -> list[Mark]:
-    found = {
-        (row.series.backend, row.series.metric, row.series.case): row.sample
-        for row in values
-        if row.sample.revision != "base"
-    }
+    rows = [row for row in values if row.sample.revision != "base"]
+    found = {(row.series.backend, row.series.metric, row.series.case): row.sample for row in rows}
+    commits = {row.series.backend: row.commit for row in rows if row.sample.revision == "head"}
     marks = []
     for entry in facts.backends:
         if entry["revision"] == "base" or entry["status"] != "ok":
@@ -104,9 +102,15 @@ def _marks(values: list[ValueRow], facts: ReportFacts, chosen: str, shown: str, 
                 time_high=time.high if time and time.high is not None else middle,
                 note="emulated" if name.startswith("emulated-") else "",
                 url=f"/jobs/{facts.job_id}",
+                commit=_said(commits[name]) if name in commits else "",
             )
         )
     return marks
+
+
+def _said(commit: Commit) -> str:
+    author = clean(commit.author_name)
+    return f"{short_sha(commit.sha)} {first_line(commit.message, 70)}{f' · {author}' if author else ''}"
 
 
 def _path(session: Session, project: Project, facts: ReportFacts, chosen: str, shown: str, case: str) -> list[Step]:
@@ -124,6 +128,7 @@ def _path(session: Session, project: Project, facts: ReportFacts, chosen: str, s
             error=row.sample.value,
             time=times[key].sample.value,
             url=f"/jobs/{row.job_id}",
+            author=clean(row.commit.author_name),
         )
         for key, row in errors.items()
         if key in times
