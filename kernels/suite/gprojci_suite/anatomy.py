@@ -16,7 +16,8 @@ from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.contract.timing import Kernel, Measurement
 from gprojci_suite.contract.vocabulary import Device
 from gprojci_suite.ending import Ending
-from gprojci_suite.session import Case, Launch, Member, Session
+from gprojci_suite.member import Case, Launch, Member
+from gprojci_suite.session import Session
 
 KERNELS_LIMIT = 64
 """Most kernels taken from one backend and case, both passes."""

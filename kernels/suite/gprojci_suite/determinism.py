@@ -13,7 +13,8 @@ from torch import Tensor
 
 from gprojci_suite.contract.determinism import Repeatability
 from gprojci_suite.contract.vocabulary import TENSORS
-from gprojci_suite.session import Case, Member, Session
+from gprojci_suite.member import Case, Member
+from gprojci_suite.session import Session
 
 Results = Mapping[str, Mapping[str, Tensor]]
 """o, dq, dk and dv by layer."""

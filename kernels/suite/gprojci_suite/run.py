@@ -38,7 +38,8 @@ from gprojci_suite.contract.vocabulary import StepModel, Suite
 from gprojci_suite.ending import Ending
 from gprojci_suite.gpu_watch import STEADY, GpuWatch, Watch
 from gprojci_suite.inputs import InputSet, load
-from gprojci_suite.session import Case, Launch, Member, Session, control_of
+from gprojci_suite.member import Case, Launch, Member, control_of
+from gprojci_suite.session import Session
 
 Progress = Callable[[str], None]
 Timed = TypeVar("Timed", Measurement, StepMeasurement)

@@ -18,7 +18,8 @@ from gprojci_suite.contract.timing import Comparison, StepMeasurement
 from gprojci_suite.contract.vocabulary import StepModel
 from gprojci_suite.decision import decides, next_look, ratio_interval
 from gprojci_suite.gpu_watch import STEADY, Watch
-from gprojci_suite.session import Member, Session
+from gprojci_suite.member import Member
+from gprojci_suite.session import Session
 from gprojci_suite.throughput import comparison, comparisons
 
 WARM_UP = 3

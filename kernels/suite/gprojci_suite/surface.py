@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from gprojci_suite import accuracy, inputs
 from gprojci_suite.contract.surface import SurfacePoint
 from gprojci_suite.inputs import InputSet
-from gprojci_suite.session import Case, Session
+from gprojci_suite.member import Case
+from gprojci_suite.session import Session
 
 RATIOS = (0, 1, 3, 10, 30, 100, 300)
 """Offset of the keys over their spread."""

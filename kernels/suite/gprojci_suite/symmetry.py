@@ -29,7 +29,8 @@ from torch import Tensor
 from gprojci_suite.contract.symmetry import Symmetry, SymmetryResponse, SymmetrySummary
 from gprojci_suite.contract.vocabulary import RESPONSES, Response
 from gprojci_suite.inputs import InputError
-from gprojci_suite.session import Case, Member, Session
+from gprojci_suite.member import Case, Member
+from gprojci_suite.session import Session
 
 LEVELS = 32
 EXACT_INTEGERS = 256

@@ -19,7 +19,8 @@ from gprojci_suite.decision import RatioInterval, decides, next_look, ratio_inte
 from gprojci_suite.gpu_watch import STEADY, Watch
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
-from gprojci_suite.session import Case, Member, Session
+from gprojci_suite.member import Case, Member
+from gprojci_suite.session import Session
 
 WARM_UP = 2
 

@@ -11,7 +11,7 @@ from gprojci_suite import anatomy
 from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.contract.timing import Kernel, Measurement
 from gprojci_suite.contract.vocabulary import PASSES
-from gprojci_suite.session import Launch, Member, control_of
+from gprojci_suite.member import Launch, Member, control_of
 from gprojci_suite.throughput import shape_case
 
 CASE = shape_case("1x1x16x16", True, 0)

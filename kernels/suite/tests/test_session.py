@@ -16,9 +16,10 @@ import torch
 from gprojci_suite import clock, inputs
 from gprojci_suite.answers import steps_of
 from gprojci_suite.contract.spec import LimitsSpec
+from gprojci_suite.member import Case, Launch, Member
 from gprojci_suite.process import BackendFailure
 from gprojci_suite.run import layer_cases
-from gprojci_suite.session import Case, Launch, Member, Session
+from gprojci_suite.session import Session
 from gprojci_suite.throughput import input_case
 
 GOOD = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale)"
@@ -311,7 +312,8 @@ def test_no_child_survives_its_parent(tmp_path: Path) -> None:
             """
             import sys, time
             from gprojci_suite.contract.spec import LimitsSpec
-            from gprojci_suite.session import Launch, Session
+            from gprojci_suite.member import Launch
+            from gprojci_suite.session import Session
             session = Session([Launch("sdpa-math", "ruler", "peer", sys.executable)], "cpu", LimitsSpec())
             list(session.start())
             print(session.members[0].process._process.pid, flush=True)

@@ -12,7 +12,8 @@ from gprojci_suite import cli
 from gprojci_suite.answers import TrainingStepTaken
 from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.spec import LimitsSpec, ThroughputSpec
-from gprojci_suite.session import Launch, Member, Session, control_of
+from gprojci_suite.member import Launch, Member, control_of
+from gprojci_suite.session import Session
 from gprojci_suite.step import SHARE_PAIRS, measure
 from gprojci_suite.step_model import MODELS, NoAttention, TrainingStep, Transformer
 

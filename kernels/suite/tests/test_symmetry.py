@@ -10,8 +10,9 @@ from gprojci_suite.contract import ContractError
 from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.contract.vocabulary import RESPONSES
 from gprojci_suite.inputs import InputError
+from gprojci_suite.member import Case, Launch
 from gprojci_suite.run import layer_cases
-from gprojci_suite.session import Case, Launch, Session
+from gprojci_suite.session import Session
 from gprojci_suite.throughput import shape_case
 
 GROUPED = "synthetic:offset?heads=4&kv_heads=2&seq=96&head_dim=32"

@@ -16,7 +16,7 @@ from gprojci_suite.contract.timing import Ceilings
 from gprojci_suite.contract.vocabulary import PASSES
 from gprojci_suite.ending import Ending
 from gprojci_suite.inputs import InputError
-from gprojci_suite.session import Case, Launch, Member, control_of
+from gprojci_suite.member import Case, Launch, Member, control_of
 from gprojci_suite.throughput import WARM_UP, measure, shape_case
 
 

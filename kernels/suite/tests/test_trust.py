@@ -14,7 +14,8 @@ from torch import Tensor
 from gprojci_suite import inputs
 from gprojci_suite.contract.spec import LimitsSpec, ThroughputSpec
 from gprojci_suite.contract.vocabulary import Device
-from gprojci_suite.session import Case, Launch, Member, Session
+from gprojci_suite.member import Case, Launch, Member
+from gprojci_suite.session import Session
 from gprojci_suite.throughput import input_case, measure, shape_case
 
 DEVICE: Device = "cuda" if torch.cuda.is_available() else "cpu"
