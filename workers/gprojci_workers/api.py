@@ -73,10 +73,10 @@ class Api:
         )
         return answer or None
 
-    def heartbeat(self, attempt_id: int, body: dict[str, Any]) -> bool:
-        """Renews the lease; True means that the attempt is to be given up. One try: the next beat is the repetition."""
+    def heartbeat(self, attempt_id: int, body: dict[str, Any], *, patience: float = 0) -> bool:
+        """Renews the lease; True means that the attempt is to be given up. Mostly one try: the next beat repeats it."""
         try:
-            answer = self._post(f"/attempts/{attempt_id}/heartbeat", body, patience=0)
+            answer = self._post(f"/attempts/{attempt_id}/heartbeat", body, patience=patience)
         except ServiceUnreachable as error:
             logger.warning("heartbeat of attempt %d: %s", attempt_id, error)
             return False

@@ -16,6 +16,7 @@ from gprojci_workers.failure import AttemptCancelled
 logger = logging.getLogger(__name__)
 
 CHUNK = 200_000
+RESOLVED_PATIENCE = 60.0
 
 
 class Lifeline:
@@ -27,12 +28,14 @@ class Lifeline:
         self.fencing_token = int(attempt["fencing_token"])
         self._interval = float(attempt["heartbeat_seconds"])
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._lost = threading.Event()
         self._steps: list[dict[str, Any]] = []
         self._resolved: dict[str, Any] | None = None
         self._text = ""
+        self._chunk = ""
         self._sequence = 0
         self._thread = threading.Thread(target=self._run, name="lifeline", daemon=True)
 
@@ -61,9 +64,9 @@ class Lifeline:
             self._text += text
 
     def resolved(self, commits: dict[str, Any]) -> None:
-        """Tells the service which commits are measured."""
+        """Tells the service which commits are measured, before anything is built: it may refuse them."""
         self._resolved = commits
-        self._wake.set()
+        self._beat(patience=RESOLVED_PATIENCE)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -88,12 +91,16 @@ class Lifeline:
         entry.update(status="ok", seconds=time.monotonic() - began)
 
     def flush(self) -> None:
-        """Sends what was logged and not sent yet; on an outage it stays for the next time."""
-        with self._lock:
-            text = self._text[:CHUNK]
-        if not text or self.should_stop():
-            return
-        body = {"fencing_token": self.fencing_token, "sequence": self._sequence, "text": text}
+        """Sends what was logged and not sent yet; on an outage it stays for the next time, unchanged: the service may
+        have stored it although its answer was lost, and passes over what comes again under the same number."""
+        with self._flushing:
+            with self._lock:
+                self._chunk = self._chunk or self._text[:CHUNK]
+            if self._chunk and not self.should_stop():
+                self._send_chunk()
+
+    def _send_chunk(self) -> None:
+        body = {"fencing_token": self.fencing_token, "sequence": self._sequence, "text": self._chunk}
         try:
             self._api.log(self._attempt_id, body)
         except ServiceUnreachable as error:
@@ -104,7 +111,7 @@ class Lifeline:
             self._lost.set()
             return
         with self._lock:
-            self._text = self._text[len(text) :]
+            self._text, self._chunk = self._text[len(self._chunk) :], ""
         self._sequence += 1
 
     def _run(self) -> None:
@@ -118,7 +125,7 @@ class Lifeline:
             self.flush()
             self._wake.wait(timeout=min(1.0, self._interval))
 
-    def _beat(self) -> None:
+    def _beat(self, patience: float = 0) -> None:
         steps = self.steps
         running = [step["name"] for step in steps if step["status"] == "running"]
         body = {
@@ -128,7 +135,7 @@ class Lifeline:
             "resolved": self._resolved,
         }
         try:
-            if self._api.heartbeat(self._attempt_id, body):
+            if self._api.heartbeat(self._attempt_id, body, patience=patience):
                 self._lost.set()
         except ServiceRefused as error:
             logger.error("heartbeat of attempt %d is refused: %s", self._attempt_id, error)

@@ -1,0 +1,56 @@
+"""The attempt's connection: what is logged arrives once and whole, and commits are told before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gprojci_workers.api import ServiceUnreachable
+from gprojci_workers.failure import AttemptCancelled
+from gprojci_workers.lifeline import Lifeline
+
+ATTEMPT = {"id": 1, "fencing_token": 7, "heartbeat_seconds": 10}
+
+
+class Service:
+    """Stores log lines as the service does, by number; some of its answers are lost."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[int, str] = {}
+        self.beats: list[dict[str, Any]] = []
+        self.lost_answers = 0
+        self.cancel = False
+
+    def log(self, _attempt: int, body: dict[str, Any]) -> None:
+        self.chunks.setdefault(body["sequence"], body["text"])
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise ServiceUnreachable("the answer was lost")
+
+    def heartbeat(self, _attempt: int, body: dict[str, Any], *, patience: float = 0) -> bool:
+        self.beats.append({**body, "patience": patience})
+        return self.cancel
+
+
+def test_no_line_is_lost_with_an_answer():
+    service = Service()
+    lifeline = Lifeline(service, ATTEMPT)  # type: ignore[arg-type]
+    service.lost_answers = 1
+    lifeline.log("first\n")
+    lifeline.flush()
+    lifeline.log("second\n")
+    lifeline.flush()
+    lifeline.flush()
+    assert "".join(service.chunks.values()) == "first\nsecond\n"
+
+
+def test_a_refused_commit_is_not_built():
+    service = Service()
+    lifeline = Lifeline(service, ATTEMPT)  # type: ignore[arg-type]
+    service.cancel = True
+    lifeline.resolved({"head": {"sha": "a" * 40}})
+    assert service.beats[0]["resolved"] == {"head": {"sha": "a" * 40}}
+    assert service.beats[0]["patience"] > 0
+    with pytest.raises(AttemptCancelled), lifeline.step("build"):
+        pytest.fail("built")
