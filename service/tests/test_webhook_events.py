@@ -1,26 +1,19 @@
-"""What events ask for: GitHub's own example payloads, and the stories of a pull request, a merge queue, a repository.
-
-`github_examples.json.xz` is a selection of npm's `@octokit/webhooks-examples` 7.6.1, MIT: one or two of every event and
-action that is handled, one of every other event. The file names its source and carries the licence.
-"""
+"""What events ask for: GitHub's own examples, and the stories of a pull request, a merge queue, a repository."""
 
 from __future__ import annotations
 
 import copy
-import json
-import lzma
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from github_examples import EXAMPLES, example
 from sqlalchemy import select
 
 from gprojci_service.models import Job, Project, PullRequest, WebhookDelivery
 from gprojci_service.webhooks.events import HANDLERS
 
 HEAD, BASE, OTHER, NEXT = "a" * 40, "b" * 40, "c" * 40, "d" * 40
-EXAMPLES = json.loads(lzma.decompress((Path(__file__).parent / "github_examples.json.xz").read_bytes()))["examples"]
 ASK_FOR_NOTHING = {
     "issue_comment": {"created"},  # on an issue
     "check_run": {"created", "completed", "requested_action", "rerequested"},  # of other Apps
@@ -29,16 +22,6 @@ ASK_FOR_NOTHING = {
 }
 CHANGE_NO_CODE = {"assigned", "unassigned", "labeled", "unlabeled", "locked", "unlocked"}
 CHANGE_NO_CODE |= {"review_requested", "review_request_removed"}
-
-
-def example(event: str, action: str | None = None, **fields: Any) -> dict[str, Any]:
-    """A copy of the first example of an event and action whose fields have these values."""
-    for entry in EXAMPLES:
-        payload = entry["payload"]
-        same = payload.get("action") == action and all(payload.get(name) == value for name, value in fields.items())
-        if entry["event"] == event and same:
-            return copy.deepcopy(payload)
-    raise AssertionError(f"no example of {event} {action} {fields}")
 
 
 def deliver(service, event: str, payload: dict[str, Any]) -> tuple[str, str]:
