@@ -84,9 +84,9 @@ class Api:
             return True
         return bool(answer["cancel"])
 
-    def log(self, attempt_id: int, body: dict[str, Any]) -> None:
-        """Sends some lines; raises ServiceUnreachable at once so that they are kept and sent with the next ones."""
-        self._post(f"/attempts/{attempt_id}/log", body, patience=0)
+    def log(self, attempt_id: int, body: dict[str, Any], *, patience: float = 0) -> None:
+        """Sends some lines; mostly raises ServiceUnreachable at once so that they are kept and sent later."""
+        self._post(f"/attempts/{attempt_id}/log", body, patience=patience)
 
     def report(self, attempt_id: int, body: dict[str, Any], *, patience: float) -> dict[str, Any]:
         """Sends the terminal message until it is acknowledged."""

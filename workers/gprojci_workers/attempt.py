@@ -48,7 +48,7 @@ def measure(settings: Settings, api: Api, job_id: int | None) -> None:
 def report(api: Api, claimed: dict[str, Any], lifeline: Lifeline, outcome: dict[str, Any]) -> None:
     """Sends the outcome until it is acknowledged; one that the service finds malformed is reported as a failure."""
     attempt_id = claimed["attempt"]["id"]
-    lifeline.flush()
+    lifeline.flush_all()
     body = {"fencing_token": lifeline.fencing_token, "steps": lifeline.steps, **outcome}
     try:
         answer = api.report(attempt_id, body, patience=REPORT_PATIENCE)

@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 200_000
 RESOLVED_PATIENCE = 60.0
+LAST_PATIENCE = 60.0
 
 
 class Lifeline:
@@ -93,26 +94,35 @@ class Lifeline:
     def flush(self) -> None:
         """Sends what was logged and not sent yet; on an outage it stays for the next time, unchanged: the service may
         have stored it although its answer was lost, and passes over what comes again under the same number."""
+        self._send_chunk(patience=0)
+
+    def flush_all(self) -> None:
+        """Sends the whole rest before the report, after which the service takes no more lines."""
+        while self._send_chunk(patience=LAST_PATIENCE):
+            pass
+
+    def _send_chunk(self, patience: float) -> bool:
+        """Sends the next lines; returns whether there were any and they arrived."""
         with self._flushing:
             with self._lock:
                 self._chunk = self._chunk or self._text[:CHUNK]
-            if self._chunk and not self.should_stop():
-                self._send_chunk()
+            return bool(self._chunk) and not self.should_stop() and self._send(patience)
 
-    def _send_chunk(self) -> None:
+    def _send(self, patience: float) -> bool:
         body = {"fencing_token": self.fencing_token, "sequence": self._sequence, "text": self._chunk}
         try:
-            self._api.log(self._attempt_id, body)
+            self._api.log(self._attempt_id, body, patience=patience)
         except ServiceUnreachable as error:
             logger.warning("log of attempt %d: %s", self._attempt_id, error)
-            return
+            return False
         except (AttemptCancelled, ServiceRefused) as error:
             logger.warning("log of attempt %d is refused: %s", self._attempt_id, error)
             self._lost.set()
-            return
+            return False
         with self._lock:
             self._text, self._chunk = self._text[len(self._chunk) :], ""
         self._sequence += 1
+        return True
 
     def _run(self) -> None:
         next_beat = 0.0

@@ -8,7 +8,7 @@ import pytest
 
 from gprojci_workers.api import ServiceUnreachable
 from gprojci_workers.failure import AttemptCancelled
-from gprojci_workers.lifeline import Lifeline
+from gprojci_workers.lifeline import CHUNK, Lifeline
 
 ATTEMPT = {"id": 1, "fencing_token": 7, "heartbeat_seconds": 10}
 
@@ -22,9 +22,9 @@ class Service:
         self.lost_answers = 0
         self.cancel = False
 
-    def log(self, _attempt: int, body: dict[str, Any]) -> None:
+    def log(self, _attempt: int, body: dict[str, Any], *, patience: float = 0) -> None:
         self.chunks.setdefault(body["sequence"], body["text"])
-        if self.lost_answers:
+        if self.lost_answers and not patience:  # with patience the client repeats it
             self.lost_answers -= 1
             raise ServiceUnreachable("the answer was lost")
 
@@ -43,6 +43,15 @@ def test_no_line_is_lost_with_an_answer():
     lifeline.flush()
     lifeline.flush()
     assert "".join(service.chunks.values()) == "first\nsecond\n"
+
+
+def test_before_the_report_all_of_it_is_sent():
+    service = Service()
+    lifeline = Lifeline(service, ATTEMPT)  # type: ignore[arg-type]
+    service.lost_answers = 1
+    lifeline.log("x" * (2 * CHUNK + 1))
+    lifeline.flush_all()
+    assert [len(text) for text in service.chunks.values()] == [CHUNK, CHUNK, 1]
 
 
 def test_a_refused_commit_is_not_built():
