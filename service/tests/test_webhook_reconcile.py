@@ -35,6 +35,8 @@ class GitHub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.pull_requests: list[dict[str, Any]] = []
+        self.merge_groups: dict[str, str] = {}
+        """Heads by branch."""
         self.requests: list[tuple[str, str | None]] = []
         self.instead: dict[str, tuple[int, bytes]] = {}
         """Answers to paths that begin like this."""
@@ -42,6 +44,9 @@ class GitHub(ThreadingHTTPServer):
     def answer(self, path: str, query: dict[str, list[str]]) -> Any:
         if path == "/repos/o/r/branches/main":
             return {"name": "main", "commit": {"sha": MAIN, "commit": {"message": "A change"}}, "protected": True}
+        if path == "/repos/o/r/git/matching-refs/heads/gh-readonly-queue/main/":
+            named = self.merge_groups.items()
+            return [{"ref": f"refs/heads/{name}", "object": {"type": "commit", "sha": sha}} for name, sha in named]
         if path == "/repos/o/r/pulls":
             page, size = int(query["page"][0]), int(query["per_page"][0])
             listed = [entry for entry in self.pull_requests if entry["state"] == query["state"][0]]
@@ -130,7 +135,11 @@ def test_what_is_missing_is_made_once(service, github):
     reconcile(service.context)
     assert service.jobs() == made
     paths = {path for path, _ in github.requests}
-    assert paths == {"/repos/o/r/branches/main", "/repos/o/r/pulls?state=open&per_page=100&page=1"}
+    assert paths == {
+        "/repos/o/r/branches/main",
+        "/repos/o/r/pulls?state=open&per_page=100&page=1",
+        "/repos/o/r/git/matching-refs/heads/gh-readonly-queue/main/",
+    }
     assert {authorization for _, authorization in github.requests} == {"Bearer secret"}
 
 
@@ -150,6 +159,23 @@ def test_the_job_of_a_merge_group_is_not_that_of_the_branch(service, github):
         job.kind, job.ref, job.dedup_key = "merge_group", "gh-readonly-queue/main/pr-7", "of a merge group"
     reconcile(service.context)
     assert [(job["kind"], job["head_sha"]) for job in service.jobs()] == [("push", MAIN), ("merge_group", MAIN)]
+
+
+def test_a_merge_group_that_was_lost_is_measured_and_one_that_is_gone_is_not(service, github, push_payload):
+    branch = f"gh-readonly-queue/main/pr-7-{MAIN}"
+    github.merge_groups = {branch: HEAD}
+    reconcile(service.context)
+    reconcile(service.context)
+    late = {"head_sha": HEAD, "head_ref": f"refs/heads/{branch}", "base_sha": BASE, "base_ref": "refs/heads/main"}
+    payload = {"action": "checks_requested", "merge_group": late, "repository": push_payload()["repository"]}
+    service.deliver("merge_group", payload)
+    service.work_off()
+    made, _ = service.jobs()
+    assert (made["kind"], made["head_sha"], made["base_sha"]) == ("merge_group", HEAD, MAIN)
+    assert (made["ref"], made["state"]) == (branch, "queued")
+    github.merge_groups = {}
+    reconcile(service.context)
+    assert [(job["kind"], job["state"]) for job in service.jobs()] == [("merge_group", "cancelled"), ("push", "queued")]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +250,7 @@ def test_a_webhook_that_came_while_github_was_asked_counts_more(service, github,
     asked_at = datetime.now(UTC)
     service.deliver("pull_request", pull_request_payload())
     service.work_off()
-    seen = lost.Seen(asked_at, MAIN, [PullRequestAsked.model_validate(pull_request(OTHER))])
+    seen = lost.Seen(asked_at, MAIN, [PullRequestAsked.model_validate(pull_request(OTHER))], [])
     with service.context.database.session(writes=True) as session:
         project = session.scalars(select(Project)).one()
         assert lost.catch_up(session, service.settings, project, seen) == []

@@ -45,6 +45,19 @@ def open_of_merge_group(session: Session, project_id: int, head_sha: str) -> Seq
     ).all()
 
 
+def merge_group_has_job(session: Session, project_id: int, head_sha: str) -> bool:
+    """Whether a merge group has a job that no event has cancelled."""
+    of_it = select(Job.id).where(Job.project_id == project_id, Job.kind == "merge_group", Job.head_sha == head_sha)
+    return session.scalar(of_it.where(~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
+
+
+def open_merge_groups(session: Session, project_id: int, prefix: str, before: datetime) -> set[str]:
+    """Heads of the merge groups on branches of this prefix that have open jobs made before that moment."""
+    of_it = select(Job.head_sha).where(Job.project_id == project_id, Job.kind == "merge_group")
+    of_it = of_it.where(Job.ref.startswith(prefix, autoescape=True), Job.created_at < before)
+    return set(session.scalars(of_it.where(Job.state.in_(OPEN_STATES))))
+
+
 def approval(session: Session, pull_request_id: int, head_sha: str) -> Job | None:
     """A job whose approval is of this very commit of a pull request."""
     return session.scalar(

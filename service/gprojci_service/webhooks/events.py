@@ -177,17 +177,28 @@ def _merge_group(session: Session, settings: Settings, payload: dict[str, Any]) 
         return "ignored", f"action {event.action} asks for nothing here"
     if project.archived_at is not None:
         return _archived(project)
-    # Who may put a pull request into the queue may also approve its code: a fork's waits no second time.
-    created = jobs.create(
+    if job_repository.merge_group_has_job(session, project.id, group.head_sha):
+        return _made([])
+    made = measure_merge_group(
+        session, settings, project, head_sha=group.head_sha, base_sha=group.base_sha, ref=group.head_ref
+    )
+    return _made(made)
+
+
+def measure_merge_group(
+    session: Session, settings: Settings, project: Project, *, head_sha: str, base_sha: str, ref: str
+) -> list[int]:
+    """Makes the jobs of a merge group. Who may put a pull request into the queue may also approve its code: a fork's
+    waits no second time."""
+    return jobs.create(
         session,
         settings,
         project,
         kind="merge_group",
-        head_sha=group.head_sha,
-        base_sha=group.base_sha,
-        ref=group.head_ref.removeprefix(_BRANCH),
+        head_sha=head_sha,
+        base_sha=base_sha,
+        ref=ref.removeprefix(_BRANCH),
     )
-    return _made(created)
 
 
 def _check_run(session: Session, settings: Settings, payload: dict[str, Any]) -> Outcome:

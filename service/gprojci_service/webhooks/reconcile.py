@@ -1,7 +1,8 @@
 """Finds what lost webhooks were about: GitHub does not deliver again by itself.
 
-Sources: GitHub's REST documentation, "List pull requests", "Get a pull request", "Get a branch"; its webhook guide,
-"Handling failed webhook deliveries".
+Sources: GitHub's REST documentation, "List pull requests", "Get a pull request", "Get a branch", "List matching
+references"; its webhook guide, "Handling failed webhook deliveries"; its documentation of merge queues, for where the
+branches of merge groups lie.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gprojci_service.models import Project, PullRequest, now
 from gprojci_service.projects import repository as project_repository
 from gprojci_service.settings import Settings
 from gprojci_service.webhooks import events
-from gprojci_service.webhooks.schemas import BranchPayload, PullRequestAsked
+from gprojci_service.webhooks.schemas import BranchPayload, GitReference, PullRequestAsked
 
 logger = logging.getLogger(__name__)
 
@@ -36,16 +37,19 @@ ON_THE_WAY = timedelta(minutes=1)
 T = TypeVar("T")
 _BRANCH: TypeAdapter[BranchPayload] = TypeAdapter(BranchPayload)
 _PULL_REQUEST: TypeAdapter[PullRequestAsked] = TypeAdapter(PullRequestAsked)
+_REFERENCES: TypeAdapter[list[GitReference]] = TypeAdapter(list[GitReference])
 _PULL_REQUESTS: TypeAdapter[list[PullRequestAsked]] = TypeAdapter(list[PullRequestAsked])
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A repository as GitHub described it: its default branch's head, the open pull requests, those closed since."""
+    """A repository as GitHub described it: its default branch's head, the open pull requests, those closed since, and
+    the merge groups that wait to become the default branch's head."""
 
     asked_at: datetime
     head_sha: str
     pull_requests: list[PullRequestAsked]
+    merge_groups: list[GitReference]
 
 
 def look(github: GitHub, repository: str, branch: str, known_open: Iterable[int]) -> Seen:
@@ -65,7 +69,12 @@ def look(github: GitHub, repository: str, branch: str, known_open: Iterable[int]
         found += page
     listed = {pull_request.number for pull_request in found}
     found += [_read(github, f"{path}/pulls/{number}", _PULL_REQUEST) for number in known_open if number not in listed]
-    return Seen(asked_at, head.commit.sha, found)
+    groups = _read(github, f"{path}/git/matching-refs/{quote(_groups(branch))}", _REFERENCES)
+    return Seen(asked_at, head.commit.sha, found, groups)
+
+
+def _groups(branch: str) -> str:
+    return f"heads/gh-readonly-queue/{branch}/"
 
 
 def catch_up(session: Session, settings: Settings, project: Project, seen: Seen) -> list[int]:
@@ -75,6 +84,9 @@ def catch_up(session: Session, settings: Settings, project: Project, seen: Seen)
         created += events.measure_branch(session, settings, project, seen.head_sha)
     for pull_request in seen.pull_requests:
         created += _catch_up_pull_request(session, settings, project, seen.asked_at, pull_request)
+    for group in seen.merge_groups:
+        created += _catch_up_merge_group(session, settings, project, group, seen.head_sha)
+    _cancel_gone_groups(session, project, seen)
     if created:
         logger.warning("project %s: webhooks were lost; job(s) %s made", project.name, created)
     return created
@@ -101,6 +113,27 @@ def _catch_up_pull_request(
     if pull_request.state != "open":
         return []
     return events.measure(session, settings, project, pull_request)
+
+
+def _catch_up_merge_group(
+    session: Session, settings: Settings, project: Project, group: GitReference, base_sha: str
+) -> list[int]:
+    """Measures a group against the branch it is to become, whose gate decides. The webhook would have named the group
+    before it, where there is one: GitHub tells that nowhere else."""
+    if job_repository.merge_group_has_job(session, project.id, group.object.sha):
+        return []
+    return events.measure_merge_group(
+        session, settings, project, head_sha=group.object.sha, base_sha=base_sha, ref=group.ref
+    )
+
+
+def _cancel_gone_groups(session: Session, project: Project, seen: Seen) -> None:
+    """Cancels the jobs of merge groups that are not there any more, unless they were made while GitHub was asked."""
+    there = {group.object.sha for group in seen.merge_groups}
+    prefix = _groups(project.default_branch).removeprefix("heads/")
+    for head_sha in job_repository.open_merge_groups(session, project.id, prefix, seen.asked_at):
+        if head_sha not in there:
+            jobs.cancel_of_merge_group(session, project.id, head_sha, "the merge group is gone")
 
 
 def _is_as_known(known: PullRequest, asked: PullRequestAsked) -> bool:

@@ -170,6 +170,19 @@ class BranchPayload(BaseModel):
     commit: BranchHead
 
 
+class GitObject(BaseModel):
+    """`object` of a git reference."""
+
+    sha: str = SHA
+
+
+class GitReference(BaseModel):
+    """Of `GET /repos/{owner}/{repo}/git/matching-refs/{ref}`."""
+
+    ref: str
+    object: GitObject
+
+
 class MergeGroup(BaseModel):
     """`merge_group`: the commit that a merge queue would make the base branch's head."""
 
