@@ -6,7 +6,9 @@ versions".
 
 from __future__ import annotations
 
+import ssl
 from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 from typing import Any
 
 import httpx
@@ -106,8 +108,9 @@ class Rest:
         Raises:
             Failure: they lead to another host, which must not see the credential, or in a circle.
         """
+        ask = partial(httpx.request, timeout=self.timeout_seconds, follow_redirects=False, verify=_certificates())
         for _ in range(MOST_REDIRECTS + 1):
-            response = httpx.request(method, address, timeout=self.timeout_seconds, follow_redirects=False, **request)
+            response = ask(method, address, **request)
             location = response.headers.get("location")
             if response.status_code not in REDIRECTS or not location:
                 return response
@@ -127,6 +130,12 @@ class Rest:
         if until is not None or status >= 500 or status == 408:
             return Failure(Answer("again", detail, until), status)
         return Failure(Answer("refused", detail), status)
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Whom to trust: read once, for reading it takes longer than most requests."""
+    return httpx.create_ssl_context()
 
 
 def allowed_again(response: httpx.Response) -> datetime | None:
