@@ -128,11 +128,18 @@ class DayService(Processes):
             self.settle()
 
     def _idle(self) -> bool:
-        """Twice in a row, for a message is in neither place while a task worker takes it."""
-        return self._nothing_waits() and not self._due() and not time.sleep(0.02) and self._nothing_waits()
+        return self._tasks_wait() and not self._due()
 
-    def _nothing_waits(self) -> bool:
-        return self.redis.llen(queue.SERVICE_QUEUE) == 0 and self.redis.hlen("unacked") == 0
+    def _tasks_wait(self) -> bool:
+        """Whether the task worker listens for messages, has none and none is there: all that at one moment, since while
+        it takes one that is neither in the queue nor among the taken."""
+        with self.redis.pipeline(transaction=True) as look:
+            look.llen(queue.SERVICE_QUEUE)
+            look.hlen("unacked")
+            look.client_list()
+            queued, taken, clients = look.execute()
+        listens = any(client["cmd"] == "brpop" and "b" in client["flags"] for client in clients)
+        return listens and not queued and not taken
 
     def _state(self) -> str:
         """What waits where, for whoever reads a failure."""
