@@ -14,6 +14,8 @@ from typing import Literal
 Fate = Literal["", "lost", "doubled", "delayed"]
 FATES: tuple[Fate, ...] = ("lost", "doubled", "delayed")
 EVERY = 10
+FIRST = range(3, EVERY)
+"""Which one may be the first. The first two webhooks make the repository known: without them there is no day."""
 
 
 class Storm:
@@ -24,6 +26,7 @@ class Storm:
         self._seed = seed
         self._lock = threading.Lock()
         self._sent: Counter[str] = Counter()
+        self._first: dict[str, int] = {}
         self._waiting: dict[str, list[Fate]] = {}
         self.dealt: list[tuple[str, Fate]] = []
 
@@ -36,7 +39,8 @@ class Storm:
         """What becomes of the next message of a channel."""
         with self._lock:
             self._sent[channel] += 1
-            if self._seed is None or self._sent[channel] % EVERY != EVERY // 2:
+            first = self._first.setdefault(channel, self._random.choice(FIRST))
+            if not self.rages or self._sent[channel] % EVERY != first:
                 return ""
             waiting = self._waiting.setdefault(channel, [])
             if not waiting:
