@@ -26,7 +26,8 @@ GOOD = Kernel()
 RUINED = Kernel(dq_error=43.9)
 SLOWER = Kernel(over_anchor=1.30 * 1.06)  # the gate lets 10% pass
 FINAL = {"success", "failure", "neutral"}
-CALM, STORM = None, 7
+CALM, STORM = None, 27
+"""In this storm the merge queue is hit: of its webhooks one is lost, one delayed and one doubled."""
 
 
 @pytest.mark.parametrize("seed", [CALM, STORM], ids=["calm", "storm"])
@@ -55,7 +56,7 @@ def test_a_day(begin: Any, seed: int | None) -> None:
     if seed is CALM:
         assert service.rounds == 0, "in calm weather nothing has to be made up for"
     else:
-        assert set(Counter(github.storm.dealt)) == {
+        assert github.storm.dealt == {
             (channel, fate) for channel in ("webhook", "github", "worker") for fate in ("lost", "doubled", "delayed")
         }
 
