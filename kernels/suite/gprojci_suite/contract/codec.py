@@ -6,7 +6,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from gprojci_suite.contract.errors import ContractError
@@ -62,89 +62,150 @@ def encode(value: Any) -> Any:
 
 def decode(kind: type[T], value: Any, path: str = "$") -> T:
     """Build a `kind` from JSON values; raises ContractError naming the path of what is unknown, missing or wrong."""
-    return typing.cast(T, _decode(kind, value, path))
+    try:
+        return typing.cast(T, _decoder(typing.cast(Any, kind))(value))
+    except ContractError as error:
+        raise ContractError(f"{path}{error.path}", error.problem) from error
+
+
+Decoder = Callable[[Any], Any]
+"""Builds a value from JSON; the path of its ContractError begins at that value, and whoever called puts its own
+before it. So no path is spelled while nothing is wrong: a report has some ten thousand values."""
 
 
 @functools.cache
-def _fields(kind: type) -> dict[str, tuple[str, Any, bool]]:
-    """JSON name → (attribute, type, required) of each field of a dataclass."""
-    hints = typing.get_type_hints(kind)
-    return {
-        json_name(field.name): (
-            field.name,
-            hints[field.name],
-            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
-        )
-        for field in dataclasses.fields(kind)
-    }
-
-
-def _decode(kind: Any, value: Any, path: str) -> Any:
+def _decoder(kind: Any) -> Decoder:
+    """What builds values of a type, made once for each type."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
         (inner,) = (item for item in typing.get_args(kind) if item is not type(None))
-        return _decode(inner, value, path)
+        return _optional(_decoder(inner))
     if origin is typing.Literal:
-        choices = typing.get_args(kind)
-        if not any(value == choice and type(value) is type(choice) for choice in choices):
-            raise ContractError(path, f"{value!r} is not one of {', '.join(map(str, choices))}")
-        return value
+        return _literal(typing.get_args(kind))
     if origin is tuple:
-        if not isinstance(value, list):
-            raise ContractError(path, f"expected a list, got {_name(value)}")
-        inner = typing.get_args(kind)[0]
-        return tuple(_decode(inner, item, f"{path}[{index}]") for index, item in enumerate(value))
+        return _list(_decoder(typing.get_args(kind)[0]))
     if origin is Mapping:
-        if not isinstance(value, dict):
-            raise ContractError(path, f"expected an object, got {_name(value)}")
-        inner = typing.get_args(kind)[1]
-        return {key: _decode(inner, item, f"{path}.{key}") for key, item in value.items()}
+        return _mapping(_decoder(typing.get_args(kind)[1]))
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _decode_dataclass(kind, value, path)
-    return _decode_scalar(kind, value, path)
-
-
-def _decode_dataclass(kind: type, value: Any, path: str) -> Any:
-    if not isinstance(value, dict):
-        raise ContractError(path, f"expected an object, got {_name(value)}")
-    fields = _fields(kind)
-    for name in value:
-        if name not in fields:
-            raise ContractError(f"{path}.{name}", "unknown field")
-    for name, (_, _, required) in fields.items():
-        if required and name not in value:
-            raise ContractError(f"{path}.{name}", "missing field")
-    result = kind(**{fields[name][0]: _decode(fields[name][1], item, f"{path}.{name}") for name, item in value.items()})
-    check = getattr(result, "check", None)
-    if check is not None:
-        check(path)
-    return result
-
-
-def _decode_scalar(kind: Any, value: Any, path: str) -> Any:
+        return _dataclass(kind)
     if kind is float:
-        if isinstance(value, str) and value in NON_FINITE:
-            return NON_FINITE[value]
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            try:
-                number = float(value)
-            except OverflowError as error:
-                raise ContractError(path, "number too large") from error
-            if math.isfinite(number):
-                return number
-            raise ContractError(path, "number too large; spell non-finite numbers as strings")
-        raise ContractError(path, f"expected a number, got {_name(value)}")
+        return _float
     if kind is int:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        raise ContractError(path, f"expected an integer, got {_name(value)}")
+        return _int
     if kind in (str, bool):
+        return _exactly(kind, "a string" if kind is str else "true or false")
+    raise TypeError(f"the contract has no rule for {kind!r}")
+
+
+def _optional(inner: Decoder) -> Decoder:
+    return lambda value: None if value is None else inner(value)
+
+
+def _literal(choices: tuple[Any, ...]) -> Decoder:
+    offered = {(type(choice), choice) for choice in choices}
+
+    def decode_literal(value: Any) -> Any:
+        if not isinstance(value, (str, int)) or (type(value), value) not in offered:
+            raise ContractError("", f"{value!r} is not one of {', '.join(map(str, choices))}")
+        return value
+
+    return decode_literal
+
+
+def _list(inner: Decoder) -> Decoder:
+    def decode_list(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise ContractError("", f"expected a list, got {_name(value)}")
+        found: list[Any] = []
+        try:
+            for item in value:
+                found.append(inner(item))
+        except ContractError as error:
+            raise ContractError(f"[{len(found)}]{error.path}", error.problem) from error
+        return tuple(found)
+
+    return decode_list
+
+
+def _mapping(inner: Decoder) -> Decoder:
+    def decode_mapping(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ContractError("", f"expected an object, got {_name(value)}")
+        return {key: _at(f".{key}", inner, item) for key, item in value.items()}
+
+    return decode_mapping
+
+
+def _at(step: str, inner: Decoder, value: Any) -> Any:
+    try:
+        return inner(value)
+    except ContractError as error:
+        raise ContractError(f"{step}{error.path}", error.problem) from error
+
+
+def _dataclass(kind: type) -> Decoder:
+    hints = typing.get_type_hints(kind)
+    fields = {json_name(field.name): (field.name, _decoder(hints[field.name])) for field in dataclasses.fields(kind)}
+    required = {
+        json_name(field.name): None
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+    check = getattr(kind, "check", None)
+
+    def decode_dataclass(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ContractError("", f"expected an object, got {_name(value)}")
+        if not value.keys() <= fields.keys():
+            unknown = next(name for name in value if name not in fields)
+            raise ContractError(f".{unknown}", "unknown field")
+        if not value.keys() >= required.keys():
+            missing = next(name for name in required if name not in value)
+            raise ContractError(f".{missing}", "missing field")
+        arguments, name = {}, ""
+        try:
+            for name, item in value.items():
+                attribute, inner = fields[name]
+                arguments[attribute] = inner(item)
+        except ContractError as error:
+            raise ContractError(f".{name}{error.path}", error.problem) from error
+        result = kind(**arguments)
+        if check is not None:
+            check(result, "")
+        return result
+
+    return decode_dataclass
+
+
+def _float(value: Any) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
+    if isinstance(value, str) and value in NON_FINITE:
+        return NON_FINITE[value]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError as error:
+            raise ContractError("", "number too large") from error
+        if math.isfinite(number):
+            return number
+        raise ContractError("", "number too large; spell non-finite numbers as strings")
+    raise ContractError("", f"expected a number, got {_name(value)}")
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ContractError("", f"expected an integer, got {_name(value)}")
+
+
+def _exactly(kind: type, words: str) -> Decoder:
+    def decode_exactly(value: Any) -> Any:
         if isinstance(value, kind):
             return value
-        raise ContractError(path, f"expected {'a string' if kind is str else 'true or false'}, got {_name(value)}")
-    raise TypeError(f"{path}: the contract has no rule for {kind!r}")
+        raise ContractError("", f"expected {words}, got {_name(value)}")
+
+    return decode_exactly
 
 
 def _name(value: Any) -> str:
