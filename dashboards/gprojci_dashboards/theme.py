@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from gprojci_dashboards.readable import percent
+from gprojci_dashboards.sketch import Sketch
 
 
 @dataclass(frozen=True)
@@ -147,16 +146,14 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
     return style
 
 
-def styled(
-    figure: go.Figure, *, height: int = 380, legend: bool = True, narrow: dict[str, Any] | None = None
-) -> go.Figure:
+def styled(figure: Sketch, *, height: int = 380, legend: bool = True, narrow: dict[str, Any] | None = None) -> Sketch:
     """`figure` with the common layout: transparent, no plotly template, legend above, the dark map in its meta.
 
     height is in CSS pixels; the width is always that of the page's box. `narrow` is a partial layout that the page
     merges in where that box is narrower than about 520 pixels and names beside marks give way to the legend.
     """
     figure.update_layout(
-        template=go.layout.Template(),
+        template={},
         height=height,
         autosize=True,
         paper_bgcolor="rgba(0,0,0,0)",

@@ -111,10 +111,12 @@ def test_figure_is_small_strict_json(name: str, data: dict[str, Any]) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    figure = json.loads(chart.figure(data[name]).to_json(), parse_constant=refuse)
+    sketch = chart.figure(data[name])
+    figure = json.loads(sketch.to_json(), parse_constant=refuse)
     assert len(json.dumps(figure["layout"]["template"])) < 100
     assert figure["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"
     assert len(json.dumps(figure)) < 20_000
+    sketch.checked()  # plotly knows every property and value
 
 
 @pytest.mark.parametrize("name", sorted(FULL))
@@ -208,7 +210,7 @@ def test_percent(value: float, text: str) -> None:
 def test_one_wild_pair_does_not_hide_the_rest_and_is_counted() -> None:
     ratios = (*(1 + 0.001 * index for index in range(39)), 9.0)
     comparison = paired_ratios.Comparison("head ÷ base", ratios, 1.02, 1.01, 1.03)
-    chart = paired_ratios.figure(paired_ratios.PairedRatiosData((comparison,), 0.1))
+    chart = paired_ratios.figure(paired_ratios.PairedRatiosData((comparison,), 0.1)).checked()
     assert chart.layout.xaxis.range[1] < 1.2
     assert any("1 of the pairs beyond" in (note.text or "") for note in chart.layout.annotations)
 

@@ -6,15 +6,15 @@ import pkgutil
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-import plotly.graph_objects as go
+from gprojci_dashboards.sketch import Sketch
 
 
 class Chart(Protocol):
-    """What every chart file offers: its title, and a figure drawn from the dataclass defined beside it."""
+    """What every chart file offers: its title, and a figure put together from the dataclass defined beside it."""
 
     TITLE: str
 
-    def figure(self, data: Any) -> go.Figure: ...
+    def figure(self, data: Any) -> Sketch: ...
 
 
 class ChartDoesNotExist(LookupError):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from gprojci_dashboards import theme
 from gprojci_dashboards.readable import percent
+from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Error distribution over slices"
 
@@ -31,16 +30,16 @@ class DistributionData:
     ceiling: float | None = None
 
 
-def figure(data: DistributionData) -> go.Figure:
+def figure(data: DistributionData) -> Sketch:
     """Share of slices with an error of at most x; a curve further left is better."""
-    chart = go.Figure()
+    chart = Sketch()
     everything: list[float] = []
     for index, side in enumerate(data.sides):
         pairs = sorted((error, name) for error, name in zip(side.errors, side.slices, strict=True) if error > 0)
         everything += [error for error, _ in pairs]
         tone = theme.SERIES[0] if index == len(data.sides) - 1 else theme.SERIES[5]
         chart.add_trace(
-            go.Scatter(
+            scatter(
                 x=[error for error, _ in pairs],
                 y=[(rank + 1) / len(pairs) for rank in range(len(pairs))],
                 mode="lines+markers",

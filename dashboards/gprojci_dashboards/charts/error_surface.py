@@ -5,10 +5,9 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from gprojci_dashboards import heat, theme
 from gprojci_dashboards.readable import percent
+from gprojci_dashboards.sketch import Sketch, heatmap
 
 TITLE = "Error over offset and spread of the logits"
 DEFAULT_CENTRE = 0.01
@@ -39,7 +38,7 @@ class SurfaceData:
     centre: float | None = None
 
 
-def figure(data: SurfaceData) -> go.Figure:
+def figure(data: SurfaceData) -> Sketch:
     """Small multiples with one colour scale; each cell says its value."""
     scale = heat.around(
         data.centre or DEFAULT_CENTRE, (error for facet in data.facets for row in facet.errors for error in row)
@@ -48,14 +47,14 @@ def figure(data: SurfaceData) -> go.Figure:
     rows = max(-(-len(data.facets) // columns), 1)
     pitch = len(data.offsets) * ROW_PIXELS + HEAD_PIXELS
     share = 1 - HEAD_PIXELS / pitch
-    chart = go.Figure()
+    chart = Sketch()
     stds, offsets = [f"{std:g}" for std in data.logit_stds], [f"{offset:g}" for offset in data.offsets]
     for place, facet in enumerate(data.facets):
         row, column = divmod(place, columns)
         suffix = "" if place == 0 else str(place + 1)
         left, top = (column + 0.06) / columns, 1 - row / rows
         chart.add_trace(
-            go.Heatmap(
+            heatmap(
                 z=[[scale.place(error) for error in errors] for errors in facet.errors],
                 x=stds,
                 y=offsets,
@@ -77,7 +76,7 @@ def figure(data: SurfaceData) -> go.Figure:
         )
         bare = {"showgrid": False, "showline": False, "type": "category"}
         chart.update_layout(
-            {
+            **{
                 f"xaxis{suffix}": theme.axis(
                     "logit std", domain=[left, (column + 0.97) / columns], anchor=f"y{suffix}", **bare
                 ),
@@ -103,5 +102,5 @@ def figure(data: SurfaceData) -> go.Figure:
     theme.styled(chart, height=60 + rows * pitch, legend=False)
     if data.facets:
         # The colour bar stands above the names of the first row.
-        chart.data[0].colorbar.update(y=1 + 24 / (rows * pitch))
+        chart.data[0]["colorbar"]["y"] = 1 + 24 / (rows * pitch)
     return chart

@@ -6,10 +6,9 @@ import html
 import math
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from gprojci_dashboards import theme
 from gprojci_dashboards.readable import percent
+from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "History"
 
@@ -78,9 +77,9 @@ def shown(value: float, unit: str) -> str:
     return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
 
 
-def figure(data: HistoryData) -> go.Figure:
+def figure(data: HistoryData) -> Sketch:
     """The metric over the commits in order; failing values carry a cross."""
-    chart = go.Figure()
+    chart = Sketch()
     commits = {commit.position: commit for commit in data.commits}
     for line in data.lines:
         colour, symbol, dash = theme.look(line.backend)
@@ -89,7 +88,7 @@ def figure(data: HistoryData) -> go.Figure:
             values = [value for value in values if value.value > 0]
         spread = any(value.low is not None and value.high is not None for value in values)
         chart.add_trace(
-            go.Scatter(
+            scatter(
                 x=[value.position for value in values],
                 y=[value.value for value in values],
                 mode="lines+markers",
@@ -114,8 +113,8 @@ def figure(data: HistoryData) -> go.Figure:
                 name=line.backend,
                 zorder=2 if any(value.verdict == "fail" for value in values) else 1,
                 customdata=[value.url for value in values],
-                text=[_hover(line.backend, commits[value.position], value, data) for value in values],
-                hovertemplate="%{text}<extra></extra>",
+                text=[_reading(value, data) for value in values],
+                hovertemplate=f"<b>{html.escape(line.backend)}</b> %{{text}}<br>%{{hovertext}}<extra></extra>",
             )
         )
     _mark_changes(chart, data, commits)
@@ -145,6 +144,7 @@ def figure(data: HistoryData) -> go.Figure:
     ticked = data.commits[::-1][::step][::-1]
     theme.styled(chart, height=400, narrow={"yaxis": {"title": {"text": ""}}, "legend": {"font": {"size": 11}}})
     chart.update_layout(
+        meta={"places": [_place(commit) for commit in data.commits]},
         xaxis=theme.axis(
             "commit",
             tickvals=[commit.position for commit in ticked],
@@ -200,14 +200,17 @@ def _position(value: float, unit: str) -> float:
     return math.log10(value) if unit == "fraction" else value
 
 
-def _hover(backend: str, commit: Commit, value: Value, data: HistoryData) -> str:
+def _place(commit: Commit) -> str:
+    return (
+        f"<b>{html.escape(commit.sha[:8])}</b> {html.escape(commit.message[:72])}<br>"
+        f"{html.escape(commit.author)} · {html.escape(commit.when)}"
+    )
+
+
+def _reading(value: Value, data: HistoryData) -> str:
     against = f" {data.against}" if data.unit == "ratio" and data.against else ""
     interval = ""
     if value.low is not None and value.high is not None:
         interval = f" ({shown(value.low, data.unit)} … {shown(value.high, data.unit)})"
-    verdict = f"<br>gate: {html.escape(value.verdict)}" if value.verdict else ""
-    return (
-        f"<b>{html.escape(backend)}</b> {shown(value.value, data.unit)}{html.escape(against)}{interval}<br>"
-        f"<b>{html.escape(commit.sha[:8])}</b> {html.escape(commit.message[:72])}<br>"
-        f"{html.escape(commit.author)} · {html.escape(commit.when)}{verdict}"
-    )
+    verdict = f", gate: {html.escape(value.verdict)}" if value.verdict else ""
+    return f"{shown(value.value, data.unit)}{html.escape(against)}{interval}{verdict}"

@@ -7,9 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from gprojci_dashboards import theme
+from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Paired timing ratios"
 LOGARITHMIC_FROM = 5.0
@@ -38,9 +37,9 @@ class PairedRatiosData:
     margin: float | None = None
 
 
-def figure(data: PairedRatiosData) -> go.Figure:
+def figure(data: PairedRatiosData) -> Sketch:
     """One row per comparison; the bar is the interval of the median."""
-    chart = go.Figure()
+    chart = Sketch()
     rows = list(data.comparisons)
     for row, comparison in enumerate(rows):
         tone = theme.SERIES[5] if comparison.control else theme.SERIES[0]
@@ -55,7 +54,7 @@ def figure(data: PairedRatiosData) -> go.Figure:
             font={"size": 12, "color": theme.INK.light},
         )
         chart.add_trace(
-            go.Scatter(
+            scatter(
                 x=list(comparison.ratios),
                 y=[row + _jitter(index) for index in range(len(comparison.ratios))],
                 mode="markers",
@@ -65,7 +64,7 @@ def figure(data: PairedRatiosData) -> go.Figure:
             )
         )
         chart.add_trace(
-            go.Scatter(
+            scatter(
                 x=[comparison.ratio],
                 y=[row],
                 mode="markers",

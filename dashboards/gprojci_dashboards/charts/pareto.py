@@ -7,10 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from gprojci_dashboards import theme
 from gprojci_dashboards.readable import percent
+from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Accuracy against speed"
 NAMED_AT_MOST = 10
@@ -68,15 +67,15 @@ def frontier(marks: tuple[Mark, ...]) -> list[Mark]:
     return best
 
 
-def figure(data: ParetoData) -> go.Figure:
+def figure(data: ParetoData) -> Sketch:
     """Error (log) over kernel time relative to the anchor; down and to the left is better."""
     name = {"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(data.tensor, data.tensor)
-    chart = go.Figure()
+    chart = Sketch()
     marks = tuple(mark for mark in data.marks if mark.error > 0 and mark.time > 0)
     edge = frontier(marks)
     if len(edge) > 1:
         chart.add_trace(
-            go.Scatter(
+            scatter(
                 x=[mark.time for mark in edge],
                 y=[mark.error for mark in edge],
                 mode="lines",
@@ -99,7 +98,7 @@ def figure(data: ParetoData) -> go.Figure:
     errors += [step.error for step in data.path]
     if data.ceiling is not None:
         errors.append(data.ceiling)
-        chart.add_hrect(y0=1e-12, y1=data.ceiling, fillcolor=theme.GOOD_FILL.light, line_width=0, layer="below")
+        chart.add_hrect(y0=1e-12, y1=data.ceiling, fillcolor=theme.GOOD_FILL.light)
         chart.add_hline(y=data.ceiling, line={"color": theme.LIMIT.light, "width": 1.5, "dash": "dash"})
         chart.add_annotation(
             x=0,
@@ -140,19 +139,21 @@ def figure(data: ParetoData) -> go.Figure:
     }
     if crowded:
         # Names beside so many marks would lie on each other; the legend may take half of the height.
-        chart.update_traces(mode="markers", selector={"mode": "markers+text"})
+        for trace in chart.data:
+            if trace["mode"] == "markers+text":
+                trace["mode"] = "markers"
         narrow["height"] = 360 + 20 * len(marks)
     theme.styled(chart, height=520 if crowded else 440, legend=crowded, narrow=narrow)
     chart.update_layout(xaxis=x_axis, yaxis=y_axis)
     return chart
 
 
-def _add_path(chart: go.Figure, data: ParetoData, backend: str) -> None:
+def _add_path(chart: Sketch, data: ParetoData, backend: str) -> None:
     colour, _, _ = theme.look(backend)
     steps = [step for step in data.path if step.backend == backend and step.error > 0 and step.time > 0]
     now = [mark for mark in data.marks if mark.backend == backend and mark.error > 0]
     chart.add_trace(
-        go.Scatter(
+        scatter(
             x=[step.time for step in steps] + [mark.time for mark in now],
             y=[step.error for step in steps] + [mark.error for mark in now],
             mode="lines+markers",
@@ -204,13 +205,13 @@ def _literal(text: str) -> str:
     return html.escape(text).replace("{", "&#123;")
 
 
-def _add_mark(chart: go.Figure, mark: Mark, tensor: str, data: ParetoData, place: str, look: tuple[str, str]) -> None:
+def _add_mark(chart: Sketch, mark: Mark, tensor: str, data: ParetoData, place: str, look: tuple[str, str]) -> None:
     colour, symbol = look
     subject = mark.role == "subject"
     role = {"subject": "under test", "anchor": "the anchor", "peer": "peer"}.get(mark.role, mark.role)
     note = f" · {mark.note}" if mark.note else ""
     chart.add_trace(
-        go.Scatter(
+        scatter(
             x=[mark.time],
             y=[mark.error],
             error_y={

@@ -5,10 +5,9 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from gprojci_dashboards import heat, theme
 from gprojci_dashboards.readable import percent
+from gprojci_dashboards.sketch import Sketch, heatmap
 
 TITLE = "Error per slice"
 DEFAULT_CENTRE = 0.01
@@ -30,12 +29,12 @@ class HeatmapData:
     column_title: str = "backend"
 
 
-def figure(data: HeatmapData) -> go.Figure:
+def figure(data: HeatmapData) -> Sketch:
     """Blue is under the limit, orange beyond it; each cell says its value."""
     scale = heat.around(data.centre or DEFAULT_CENTRE, (error for row in data.errors for error in row))
     texts = [["" if error is None else percent(error) for error in row] for row in data.errors]
-    chart = go.Figure(
-        go.Heatmap(
+    chart = Sketch(
+        heatmap(
             z=[[scale.place(error) for error in row] for row in data.errors],
             x=[html.escape(column) for column in data.columns],
             y=[html.escape(row) for row in data.rows],

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
-
 from gprojci_dashboards import theme
 from gprojci_dashboards.readable import percent
+from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "The loss looks fine. The gradient is not."
 
@@ -31,13 +30,13 @@ class TrainingData:
     backend: str
 
 
-def figure(data: TrainingData) -> go.Figure:
+def figure(data: TrainingData) -> Sketch:
     """Two panels over the same steps."""
     steps = [record.step for record in data.records]
     calm, alarm, middle = theme.SERIES[5].light, theme.LIMIT.light, theme.SERIES[0].light
-    chart = go.Figure()
+    chart = Sketch()
     chart.add_trace(
-        go.Scatter(
+        scatter(
             x=steps,
             y=[record.loss for record in data.records],
             mode="lines+markers",
@@ -53,7 +52,7 @@ def figure(data: TrainingData) -> go.Figure:
         ("dQ error, median layer", [record.dq_error_median for record in data.records], middle, "dash", "square"),
     ):
         chart.add_trace(
-            go.Scatter(
+            scatter(
                 x=steps,
                 y=values,
                 mode="lines+markers",

@@ -43,6 +43,12 @@
         if (trace.mode === "markers+text") trace.mode = "markers";
       }
     }
+    // A text for each place on the axis comes once, not with every value that stands there.
+    for (const trace of drawn.data) {
+      if (meta?.places && !trace.hovertext && trace.hovertemplate?.includes("%{hovertext}")) {
+        trace.hovertext = trace.x.map((place) => meta.places[place]);
+      }
+    }
     drawn.layout.transition = calm.matches ? { duration: 0 } : undefined;
     return Plotly.react(box, drawn.data, drawn.layout, {
       responsive: true,
