@@ -158,7 +158,7 @@ def figure(data: HistoryData) -> Sketch:
     return chart
 
 
-def _mark_changes(chart: go.Figure, data: HistoryData, commits: dict[int, Commit]) -> None:
+def _mark_changes(chart: Sketch, data: HistoryData, commits: dict[int, Commit]) -> None:
     """A triangle where a level changed, pointing the way it went; all are the better the lower they are."""
     values = {(line.backend, value.position): value.value for line in data.lines for value in line.values}
     there = [one for one in data.changes if values.get((one.backend, one.position), 0.0) > 0]
@@ -167,7 +167,7 @@ def _mark_changes(chart: go.Figure, data: HistoryData, commits: dict[int, Commit
         if not marked:
             continue
         chart.add_trace(
-            go.Scatter(
+            scatter(
                 x=[one.position for one in marked],
                 y=[values[one.backend, one.position] for one in marked],
                 mode="markers+text",

@@ -26,6 +26,8 @@ class Job(Keyed, Base):
         CheckConstraint(f"state IN {JOB_STATES}", name="state"),
         Index("ix_job_claim", "hardware", "state", "priority", "id"),
         Index("ix_job_project_head", "project_id", "head_sha"),
+        Index("ix_job_project_merge_base", "project_id", "merge_base_sha"),
+        Index("ix_job_project_ref", "project_id", "ref", "id"),
     )
 
     project_id: Mapped[int] = mapped_column(ForeignKey("project.id"))

@@ -9,6 +9,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from gprojci_service.models.base import Base, Keyed, now
 
+CURVE = ("commit_id", "revision", "value", "low", "high")
+
 
 class Sample(Keyed, Base):
     """One value at one commit, with its interval where there is one."""
@@ -16,7 +18,8 @@ class Sample(Keyed, Base):
     __tablename__ = "sample"
     __table_args__ = (
         UniqueConstraint("series_id", "report_id", "revision"),
-        Index("ix_sample_series_commit", "series_id", "commit_id"),
+        # A curve is read from here alone: in the table its values lie as far apart as their reports.
+        Index("ix_sample_curve", "series_id", "report_id", postgresql_include=CURVE),
     )
 
     series_id: Mapped[int] = mapped_column(ForeignKey("series.id"))

@@ -19,6 +19,7 @@ class Verdict(Keyed, Base):
     __tablename__ = "verdict"
     __table_args__ = (
         CheckConstraint(f"verdict IN {VERDICTS}", name="verdict"),
+        Index("ix_verdict_verdict_job", "verdict", "job_id"),
         Index("ix_verdict_project_decided", "project_id", "decided_at"),
     )
 

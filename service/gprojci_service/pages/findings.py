@@ -116,23 +116,16 @@ def limit_of_metric(policy: Mapping[str, Any] | None, metric: str) -> float | No
     return None if limit is None else float(limit)
 
 
-def failing_metrics(verdict: Verdict) -> set[tuple[str, str, str]]:
-    """(backend, case, metric) of the findings that failed on a metric that series follow."""
-    found = set()
-    for row in verdict.evidence:
-        if row["verdict"] != "fail":
-            continue
-        name, _, kind = row["limit_key"].partition("_")
-        metric = {
-            "error_ceiling": f"{name}_error",
-            "error_ratio": f"{name}_error",
-            "worst_ceiling": f"{name}_error_worst",
-            "time_increase": "forward_backward_ratio_anchor",
-            "overhead_ceiling": "forward_backward_ratio_anchor",
-        }.get(kind)
-        if metric:
-            found.add((row["backend"], row["case"] or "", metric))
-    return found
+def metric_of_limit(key: str) -> str | None:
+    """The metric of series that a gate's key limits; None where no series follows it."""
+    name, _, kind = key.partition("_")
+    return {
+        "error_ceiling": f"{name}_error",
+        "error_ratio": f"{name}_error",
+        "worst_ceiling": f"{name}_error_worst",
+        "time_increase": "forward_backward_ratio_anchor",
+        "overhead_ceiling": "forward_backward_ratio_anchor",
+    }.get(kind)
 
 
 def policy_words(verdict: Verdict | None) -> str:

@@ -8,16 +8,20 @@ from statistics import median
 from sqlalchemy.orm import Session
 
 from gprojci_dashboards.charts.history import Change, Commit, HistoryData, Line, Value
+from gprojci_service import models
 from gprojci_service.models import Project, Series
-from gprojci_service.pages import drawings, findings, repository, service
+from gprojci_service.pages import drawings, findings, repository, service, values_repository
 from gprojci_service.pages.formatting import absolute, clean, first_line, metric
-from gprojci_service.pages.repository import ValueRow
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import Drawing, HistoryView
+from gprojci_service.pages.values_repository import ValueRow
 from gprojci_service.projects.ancestry import in_order, moment_of
 from gprojci_service.regressions import curves
 
-COMMITS = 200
+SESSIONS = 200
+"""Sessions that are shown one by one; of more, this many parts are shown, which the database makes."""
+SPANS: dict[str, int | None] = {"newest": SESSIONS, "1000": 1000, "5000": 5000, "all": None}
+_SPAN_WORDS = {"newest": f"the newest {SESSIONS}", "1000": "the newest 1,000", "5000": "the newest 5,000", "all": "all"}
 _ORDER = ("dq_error", "dq_error_worst", "dk_error", "dk_error_worst", "forward_backward_ratio_anchor")
 
 
@@ -28,13 +32,12 @@ def history(session: Session, owner: str, name: str, choices: Mapping[str, str],
         ProjectNotFound: there is no such project.
     """
     project = service.project_named(session, owner, name)
-    everything = repository.series_of(session, project.id)
     metrics = sorted(
-        {item.metric for item in everything},
+        values_repository.metrics_of(session, project.id),
         key=lambda key: (key not in _ORDER, _ORDER.index(key) if key in _ORDER else 0, key),
     )
     chosen = pick(choices.get("metric"), metrics)
-    of_metric = [item for item in everything if item.metric == chosen]
+    of_metric = values_repository.series_of(session, project.id, chosen)
     hardwares = sorted({item.hardware for item in of_metric})
     hardware = pick(choices.get("hardware"), hardwares)
     cases = list(dict.fromkeys(item.case for item in of_metric if item.hardware == hardware))
@@ -46,11 +49,17 @@ def history(session: Session, owner: str, name: str, choices: Mapping[str, str],
     selected = [backend for backend in offered if not backends or backend in backends]
     refs = repository.refs(session, project.id)
     ref = pick(choices.get("ref"), ["", *refs])
-    rows = repository.history_values(session, [offered[backend].id for backend in selected], ref or None, COMMITS)
+    span = pick(choices.get("span"), list(SPANS))
+    shown = [offered[backend] for backend in selected]
     drawing = None
-    if rows:
+    if shown:
         limit = findings.limit_of_metric(repository.policy_in_force(session, project.id), chosen)
-        drawing = draw(session, project, [offered[backend] for backend in selected], rows, limit)
+        if SPANS[span] == SESSIONS:
+            ids = [item.id for item in shown]
+            rows = values_repository.history_values(session, project.id, ids, ref or None, SESSIONS)
+            drawing = draw(session, project, shown, rows, limit) if rows else None
+        else:
+            drawing = _draw_parts(session, project, shown, ref or None, SPANS[span], limit)
     return HistoryView(
         project=project,
         metric=chosen,
@@ -63,6 +72,9 @@ def history(session: Session, owner: str, name: str, choices: Mapping[str, str],
         ruler=ruler,
         rulers=tuple(rulers),
         ruler_words={revision: revision[:16] for revision in rulers},
+        span=span,
+        spans=tuple(SPANS),
+        span_words=_SPAN_WORDS,
         ref=ref,
         refs=("", *refs),
         ref_words=service.ref_words(refs),
@@ -79,15 +91,16 @@ def draw(
     chosen, case = series[0].metric, series[0].case
     ordered = in_order({row.commit.id: row.commit for row in rows}.values())
     position = {commit.id: index for index, commit in enumerate(ordered)}
-    verdicts = repository.verdicts_of_jobs(session, {row.job_id for row in rows})
-    failing = {(job_id, *key) for job_id, verdict in verdicts.items() for key in findings.failing_metrics(verdict)}
+    failing = {
+        (job_id, backend, where, findings.metric_of_limit(key))
+        for job_id, backend, where, key in values_repository.failed_findings(session, {row.job_id for row in rows})
+    }
+    by_series: dict[int, dict[int, list[ValueRow]]] = {item.id: {} for item in series}
+    for row in rows:
+        by_series[row.series.id].setdefault(row.commit.id, []).append(row)
     lines = []
     for item in series:
-        at: dict[int, list[ValueRow]] = {}
-        for row in rows:
-            if row.series.id == item.id:
-                at.setdefault(row.commit.id, []).append(row)
-        values = []
+        at, values = by_series[item.id], []
         for commit_id in sorted(at, key=position.__getitem__):
             own = [row for row in at[commit_id] if row.sample.revision != "base"] or at[commit_id]
             measured = [row.sample.value for row in at[commit_id]]
@@ -108,16 +121,7 @@ def draw(
     data = HistoryData(
         metric=metric(chosen),
         unit=series[0].unit,
-        commits=tuple(
-            Commit(
-                index,
-                commit.sha,
-                first_line(commit.message),
-                clean(commit.author_name) or "unknown author",
-                absolute(moment_of(commit)),
-            )
-            for index, commit in enumerate(ordered)
-        ),
+        commits=tuple(_place(index, commit) for index, commit in enumerate(ordered)),
         lines=tuple(lines),
         limit=limit,
         against="the anchor" if "ratio_anchor" in chosen else "",
@@ -133,3 +137,48 @@ def draw(
         "A cross failed the gate; a click opens its job. A triangle: the level of the default branch changed here."
     )
     return drawings.history(data, caption)
+
+
+def _draw_parts(
+    session: Session,
+    project: Project,
+    series: list[Series],
+    ref: str | None,
+    sessions: int | None,
+    limit: float | None,
+) -> Drawing | None:
+    """Series of one metric and case over more sessions than there is room for: the median of each part of them."""
+    ids = [item.id for item in series]
+    parts = values_repository.history_buckets(session, project.id, ids, ref, sessions=sessions, buckets=SESSIONS)
+    if not parts:
+        return None
+    newest: dict[int, int] = {}
+    for part in parts:
+        newest[part.place] = max(part.report_id, newest.get(part.place, 0))
+    named = values_repository.commits_of_reports(session, newest.values())
+    places = [place for place in sorted(newest) if newest[place] in named]
+    position = {place: index for index, place in enumerate(places)}
+    lines: dict[int, list[Value]] = {item.id: [] for item in series}
+    for part in parts:
+        if part.place in position:
+            url = f"/jobs/{named[newest[part.place]][1]}"
+            value = Value(position[part.place], part.middle, part.low, part.high, url=url)
+            lines[part.series_id].append(value)
+    data = HistoryData(
+        metric=metric(series[0].metric),
+        unit=series[0].unit,
+        commits=tuple(_place(index, named[newest[place]][0]) for index, place in enumerate(places)),
+        lines=tuple(Line(item.backend, tuple(lines[item.id])) for item in series),
+        limit=limit,
+        against="the anchor" if "ratio_anchor" in series[0].metric else "",
+    )
+    caption = (
+        f"Each point is the median of {'all' if sessions is None else f'the newest {sessions:,}'} sessions in "
+        f"{len(places)} parts of as many each, bars span the part; a click opens the newest job of a part."
+    )
+    return drawings.history(data, caption)
+
+
+def _place(index: int, commit: models.Commit) -> Commit:
+    author = clean(commit.author_name) or "unknown author"
+    return Commit(index, commit.sha, first_line(commit.message), author, absolute(moment_of(commit)))

@@ -14,9 +14,10 @@ from gprojci_dashboards.charts.training_story import Record, TrainingData
 from gprojci_service.inputs.repository import all_files as uploaded_files
 from gprojci_service.inputs.service import BundledSet, bundled
 from gprojci_service.models import InputFile, InputSet
-from gprojci_service.pages import drawings, repository
+from gprojci_service.pages import drawings, repository, values_repository
 from gprojci_service.pages.formatting import absolute, clean, fraction, memory, number, tensor
 from gprojci_service.pages.schemas import Drawing, Failing, InputsView, InputView, Table
+from gprojci_service.pages.values_repository import ValueRow
 
 ALARM = 0.01
 """Median error (a fraction) from which the page calls a backend failing on a set."""
@@ -31,25 +32,31 @@ def inputs(session: Session) -> InputsView:
         newest.setdefault(item.name, item)
     used = {item.content_hash: item for item in newest.values()}
     uploads = {row.content_hash: (row, project) for row, project in uploaded_files(session)}
-    views = [_view(session, item, uploads.get(item.content_hash)) for item in used.values()]
-    views += [_view(session, row, (row, project)) for key, (row, project) in uploads.items() if key not in used]
-    views += [
-        _view(session, item, None)
+    shown: list[tuple[InputSet | InputFile | BundledSet, tuple[InputFile, str | None] | None]] = []
+    shown += [(item, uploads.get(item.content_hash)) for item in used.values()]
+    shown += [(row, (row, project)) for key, (row, project) in uploads.items() if key not in used]
+    shown += [
+        (item, None)
         for item in bundled()
         if item.name not in newest and item.content_hash not in used.keys() | uploads.keys()
     ]
+    metrics = [*_METRICS, *(f"{key}_worst" for key in _METRICS)]
+    values: dict[str, list[ValueRow]] = {}
+    for row in values_repository.newest_input_values(session, {item.name for item, _ in shown}, metrics):
+        values.setdefault(row.series.case, []).append(row)
+    views = [_view(item, upload, values.get(item.name, [])) for item, upload in shown]
     return InputsView(tuple(sorted(views, key=lambda view: (view.training is None, -view.hardness))))
 
 
 def _view(
-    session: Session, item: InputSet | InputFile | BundledSet, upload: tuple[InputFile, str | None] | None
+    item: InputSet | InputFile | BundledSet, upload: tuple[InputFile, str | None] | None, values: list[ValueRow]
 ) -> InputView:
     entry = item.description
     statistics: list[dict[str, Any]] = entry["statistics"]
     layers: list[dict[str, Any]] = entry["layers"]
     errors: dict[str, dict[str, float]] = {}
     worst_slices: dict[tuple[str, str], float] = {}
-    for row in repository.newest_input_values(session, item.name, [*_METRICS, *(f"{key}_worst" for key in _METRICS)]):
+    for row in values:
         backend, key = row.series.backend, row.series.metric
         if key in _METRICS:
             errors.setdefault(backend, {})[_METRICS[key]] = row.sample.value

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import Project, Regression, RegressionSeries, Series
+from gprojci_service.models import Commit, Project, Regression, RegressionSeries, Series
 from gprojci_service.models.regression import OPEN_REGRESSION_STATES, REGRESSION_STATES
-from gprojci_service.pages import history
+from gprojci_service.pages import history, values_repository
 from gprojci_service.pages import repository as pages
 from gprojci_service.pages.formatting import by_unit, metric
 from gprojci_service.pages.regression_views import (
@@ -22,7 +22,7 @@ from gprojci_service.pages.scatter import pick
 from gprojci_service.regressions import repository, service, wording
 
 PAGE = 50
-COMMITS = 120
+SESSIONS = 120
 SORTS = {"newest": "newest first", "changed": "last changed first"}
 _FILTERS = {"open": "open", **dict.fromkeys(REGRESSION_STATES, ""), "all": "all"}
 
@@ -36,8 +36,13 @@ def regressions(session: Session, choices: Mapping[str, str], page: int) -> Regr
     states = {"open": OPEN_REGRESSION_STATES, "all": ()}.get(state, (state,))
     found = pages.regressions(session, project, states, sort, (page - 1) * PAGE, PAGE + 1)
     chosen = {"state": state, "project": project, "sort": sort}
+    shown = repository.series_of_all(session, [regression.id for regression, _ in found[:PAGE]])
+    commits = {commit.id: commit for commit in repository.commits(session, {one.first_bad_id for one, _ in found})}
     return RegressionsView(
-        rows=tuple(_row(session, regression, owner) for regression, owner in found[:PAGE]),
+        rows=tuple(
+            _row(regression, owner, commits[regression.first_bad_id], shown.get(regression.id, []))
+            for regression, owner in found[:PAGE]
+        ),
         state=state,
         states=tuple((key, words or key) for key, words in _FILTERS.items()),
         project=project,
@@ -57,10 +62,9 @@ def _address(choices: dict[str, str], page: int = 1) -> str:
     return f"/regressions?{urlencode(query)}"
 
 
-def _row(session: Session, regression: Regression, project: Project) -> RegressionRow:
-    shown = repository.series_of(session, regression.id)
-    first_bad = repository.commit(session, regression.first_bad_id)
-    assert first_bad is not None
+def _row(
+    regression: Regression, project: Project, first_bad: Commit, shown: list[tuple[RegressionSeries, Series]]
+) -> RegressionRow:
     worst = shown[0] if shown else None
     return RegressionRow(
         regression=regression,
@@ -96,7 +100,7 @@ def regression(session: Session, regression_id: int, choices: Mapping[str, str])
     assert first_bad is not None
     drawing = None
     if chosen is not None:
-        rows = pages.history_values(session, [chosen[1].id], project.default_branch, COMMITS)
+        rows = values_repository.history_values(session, project.id, [chosen[1].id], project.default_branch, SESSIONS)
         drawing = history.draw(session, project, [chosen[1]], rows, chosen[0].limit) if rows else None
     return RegressionView(
         regression=found,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, and_, func, select
+from sqlalchemy.orm import Session, defer
 
 from gprojci_service.models import (
     Attempt,
@@ -22,8 +22,6 @@ from gprojci_service.models import (
     PullRequest,
     Regression,
     Report,
-    Sample,
-    Series,
     Verdict,
     Worker,
 )
@@ -55,16 +53,6 @@ class JobRow:
         return (self.job.finished_at - self.job.started_at).total_seconds()
 
 
-@dataclass(frozen=True)
-class ValueRow:
-    """One sample with the identity of its series and where it comes from."""
-
-    series: Series
-    sample: Sample
-    commit: Commit
-    job_id: int
-
-
 def _job_rows() -> Select[Job, Project, Commit, PullRequest, Verdict]:
     return (
         select(Job, Project, Commit, PullRequest, Verdict)
@@ -73,6 +61,10 @@ def _job_rows() -> Select[Job, Project, Commit, PullRequest, Verdict]:
         .outerjoin(PullRequest, PullRequest.id == Job.pull_request_id)
         .outerjoin(Verdict, Verdict.job_id == Job.id)
     )
+
+
+# The evidence of a verdict is some hundred findings long, and lists do not show it.
+_WITHOUT_EVIDENCE = (defer(Verdict.evidence, raiseload=True), defer(Verdict.policy, raiseload=True))
 
 
 def projects(session: Session) -> list[Project]:
@@ -101,7 +93,7 @@ def job_rows(
     limit: int = 50,
 ) -> list[JobRow]:
     """Jobs, newest first. `state` is a job state or a verdict; `before` a job id to page on from."""
-    query = _job_rows().order_by(Job.id.desc()).limit(limit)
+    query = _job_rows().options(*_WITHOUT_EVIDENCE).order_by(Job.id.desc()).limit(limit)
     if project_id is not None:
         query = query.where(Job.project_id == project_id)
     if state in ("pass", "fail", "neutral", "error"):
@@ -119,6 +111,7 @@ def measured_against_base(session: Session, project_id: int, limit: int) -> list
     """The newest jobs of a project that measured head and base in one session."""
     query = (
         _job_rows()
+        .options(*_WITHOUT_EVIDENCE)
         .join(Report, and_(Report.job_id == Job.id, Report.accepted.is_(True)))
         .where(Job.project_id == project_id, Job.merge_base_sha.is_not(None))
         .order_by(Job.id.desc())
@@ -136,7 +129,8 @@ def newest_job_of_open_pull_requests(session: Session, project_ids: Iterable[int
         .where(Job.kind != "baseline")  # asked for beside the one that decides the merge
         .group_by(Job.pull_request_id)
     )
-    rows = session.execute(_job_rows().where(Job.id.in_(newest)).order_by(Job.id.desc()).limit(limit))
+    query = _job_rows().options(*_WITHOUT_EVIDENCE).where(Job.id.in_(newest))
+    rows = session.execute(query.order_by(Job.id.desc()).limit(limit))
     return [JobRow(*row) for row in rows]
 
 
@@ -150,7 +144,8 @@ def newest_decided_on_default_branch(session: Session, project_ids: Iterable[int
         .where(Job.kind.not_in(SEARCH_KINDS))
         .group_by(Job.project_id)
     )
-    return {row[0].project_id: JobRow(*row) for row in session.execute(_job_rows().where(Job.id.in_(newest)))}
+    query = _job_rows().options(*_WITHOUT_EVIDENCE).where(Job.id.in_(newest))
+    return {row[0].project_id: JobRow(*row) for row in session.execute(query)}
 
 
 def refs(session: Session, project_id: int) -> list[str]:
@@ -279,76 +274,11 @@ def measured_hardware(session: Session, project_id: int) -> list[str]:
     return list(session.scalars(query))
 
 
-def report_values(session: Session, report_id: int) -> list[ValueRow]:
-    """All samples of a report."""
-    return _values(session, Sample.report_id == report_id)
-
-
-def earlier_head_values(
-    session: Session, project_id: int, report_id: int, keys: list[tuple[str, str]], ref: str, limit: int
-) -> list[ValueRow]:
-    """Head samples of pushes to `ref` before a report, of the (metric, case) pairs; the newest `limit` reports."""
-    earlier = (
-        select(Report.id)
-        .join(Job, Job.id == Report.job_id)
-        .where(
-            Report.accepted.is_(True),
-            Report.id < report_id,
-            Job.project_id == project_id,
-            Job.ref == ref,
-            Job.pull_request_id.is_(None),
-        )
-        .order_by(Report.id.desc())
-        .limit(limit)
-    )
-    wanted = [and_(Series.metric == metric, Series.case == case) for metric, case in keys]
-    condition: ColumnElement[bool] = wanted[0]
-    for other in wanted[1:]:
-        condition = condition | other
-    ids = list(session.scalars(earlier))
-    return _values(session, and_(Sample.report_id.in_(ids), Sample.revision == "head", condition)) if ids else []
-
-
-def series_of(session: Session, project_id: int) -> list[Series]:
-    """All series of a project."""
-    return list(session.scalars(select(Series).where(Series.project_id == project_id).order_by(Series.id)))
-
-
-def history_values(session: Session, series_ids: list[int], ref: str | None, commits: int) -> list[ValueRow]:
-    """Samples of the series at the newest `commits` commits (by first measurement), oldest first."""
-    if not series_ids:
-        return []
-    recent = (
-        select(Sample.commit_id)
-        .join(Report, Report.id == Sample.report_id)
-        .join(Job, Job.id == Report.job_id)
-        .where(Sample.series_id.in_(series_ids), Report.accepted.is_(True))
-        .group_by(Sample.commit_id)
-        .order_by(func.min(Sample.id).desc())
-        .limit(commits)
-    )
-    if ref is not None:
-        recent = recent.where(Job.ref == ref, Job.pull_request_id.is_(None))
-    ids = list(session.scalars(recent))
-    return _values(session, and_(Sample.series_id.in_(series_ids), Sample.commit_id.in_(ids)))
-
-
-def _values(session: Session, condition: ColumnElement[bool]) -> list[ValueRow]:
-    query = (
-        select(Series, Sample, Commit, Report.job_id)
-        .join(Sample, Sample.series_id == Series.id)
-        .join(Commit, Commit.id == Sample.commit_id)
-        .join(Report, and_(Report.id == Sample.report_id, Report.accepted.is_(True)))
-        .where(condition)
-        .order_by(Sample.id)
-    )
-    return [ValueRow(*row) for row in session.execute(query)]
-
-
-def verdicts_of_jobs(session: Session, job_ids: Iterable[int]) -> dict[int, Verdict]:
-    """Verdicts by job."""
-    query = select(Verdict).where(Verdict.job_id.in_(list(job_ids)))
-    return {verdict.job_id: verdict for verdict in session.scalars(query)}
+def evidence_of(session: Session, verdict_ids: Iterable[int]) -> dict[int, Verdict]:
+    """Verdicts whole, with their evidence, by number."""
+    query = select(Verdict).where(Verdict.id.in_(list(verdict_ids)))
+    rows = session.scalars(query.execution_options(populate_existing=True))
+    return {verdict.id: verdict for verdict in rows}
 
 
 def policy_in_force(session: Session, project_id: int) -> dict[str, Any]:
@@ -366,17 +296,6 @@ def policy_in_force(session: Session, project_id: int) -> dict[str, Any]:
 def input_sets(session: Session) -> list[InputSet]:
     """Input sets, the most recently used first."""
     return list(session.scalars(select(InputSet).order_by(InputSet.name, InputSet.last_seen_at.desc())))
-
-
-def newest_input_values(session: Session, case: str, metrics: list[str]) -> list[ValueRow]:
-    """The newest sample of every series of an input set with one of the metrics, over all projects."""
-    newest = (
-        select(func.max(Sample.id))
-        .join(Series, Series.id == Sample.series_id)
-        .where(Series.case == case, Series.metric.in_(metrics), Sample.revision != "base")
-        .group_by(Sample.series_id)
-    )
-    return _values(session, Sample.id.in_(newest))
 
 
 def regressions(

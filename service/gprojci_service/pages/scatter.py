@@ -8,10 +8,11 @@ from sqlalchemy.orm import Session
 
 from gprojci_dashboards.charts.pareto import Mark, ParetoData, Step
 from gprojci_service.models import Commit, Project
-from gprojci_service.pages import drawings, findings, repository
+from gprojci_service.pages import drawings, findings, repository, values_repository
 from gprojci_service.pages.formatting import clean, first_line, metric, short_sha
-from gprojci_service.pages.repository import ReportFacts, ValueRow
+from gprojci_service.pages.repository import ReportFacts
 from gprojci_service.pages.schemas import Scatter
+from gprojci_service.pages.values_repository import ValueRow
 
 TIME = "forward_backward_ratio_anchor"
 ERRORS = ("dq_error", "dk_error", "dv_error", "o_error")
@@ -36,11 +37,11 @@ def scatter(session: Session, project: Project, choices: Mapping[str, str], proj
         facts = facts or (repository.newest_report_facts(session, project.id, hardware, ref) if hardware else None)
     if facts is None:
         return None
-    values = repository.report_values(session, facts.report_id)
+    chosen = pick(choices.get("metric"), list(ERRORS))
+    values = values_repository.report_values(session, facts.report_id, (*ERRORS, f"{chosen}_worst", TIME))
     inputs = list(dict.fromkeys(row.series.case for row in values if row.series.metric in ERRORS))
     cases = list(dict.fromkeys(row.series.case for row in values if row.series.metric == TIME))
     shown, case = pick(choices.get("input"), inputs, PREFERRED_INPUT), pick(choices.get("case"), cases)
-    chosen = pick(choices.get("metric"), list(ERRORS))
     marks = _marks(values, facts, chosen, shown, case)
     if not marks:
         return None
@@ -115,7 +116,7 @@ def _said(commit: Commit) -> str:
 
 def _path(session: Session, project: Project, facts: ReportFacts, chosen: str, shown: str, case: str) -> list[Step]:
     keys = [(chosen, shown), (TIME, case)]
-    rows = repository.earlier_head_values(
+    rows = values_repository.earlier_head_values(
         session, project.id, facts.report_id, keys, project.default_branch, PATH_LENGTH
     )
     errors = {(row.job_id, row.series.backend): row for row in rows if row.series.metric == chosen}

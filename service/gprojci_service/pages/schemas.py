@@ -157,6 +157,9 @@ class HistoryView:
     ruler: str
     rulers: tuple[str, ...]
     ruler_words: dict[str, str]
+    span: str
+    spans: tuple[str, ...]
+    span_words: dict[str, str]
     ref: str
     refs: tuple[str, ...]
     ref_words: dict[str, str]

@@ -69,7 +69,7 @@ def overview(session: Session, settings: Settings, choices: Mapping[str, str]) -
             drawn = scatter(session, project, choices, names)
     present = sum(worker.state != "away" for worker in workers)
     return OverviewView(
-        cards=tuple(_card(project, branch.get(project.id), pulls) for project in projects),
+        cards=_cards(session, projects, branch, pulls),
         scatter=drawn,
         queue=tuple(
             (state, counts.get(state, 0))
@@ -84,10 +84,21 @@ def overview(session: Session, settings: Settings, choices: Mapping[str, str]) -
     )
 
 
-def _card(project: Project, branch: JobRow | None, pulls: list[JobRow]) -> ProjectCard:
-    rows = [branch] if branch else []
-    rows += [row for row in pulls if row.project.id == project.id][:4]
-    return ProjectCard(project, tuple(GateLine(row, findings.reasons(row.verdict, at_most=2)) for row in rows))
+def _cards(
+    session: Session, projects: list[Project], branch: dict[int, JobRow], pulls: list[JobRow]
+) -> tuple[ProjectCard, ...]:
+    shown: dict[int, list[JobRow]] = {}
+    for project in projects:
+        newest = [branch[project.id]] if project.id in branch else []
+        shown[project.id] = newest + [row for row in pulls if row.project.id == project.id][:4]
+    wrong = {row.verdict.id for rows in shown.values() for row in rows if row.verdict and row.verdict.verdict != "pass"}
+    whole = repository.evidence_of(session, wrong) if wrong else {}
+
+    def line(row: JobRow) -> GateLine:
+        verdict = whole.get(row.verdict.id) if row.verdict else None
+        return GateLine(row, findings.reasons(verdict, at_most=2))
+
+    return tuple(ProjectCard(project, tuple(map(line, shown[project.id]))) for project in projects)
 
 
 def project(session: Session, owner: str, name: str, choices: Mapping[str, str], before: int | None) -> ProjectView:

@@ -101,6 +101,8 @@ def _curve(series: Series, commits: list[Commit], values: dict[int, list[Measure
 
 def _point(measured: list[Measured]) -> Point:
     """A commit that was measured more than once counts with the median."""
+    if len(measured) == 1 and measured[0].low is None:
+        return Point(math.log(max(measured[0].value, _NO_ERROR)))
     spreads = [
         math.log(value.high / value.low) / _INTERVAL_TO_SIGMA
         for value in measured

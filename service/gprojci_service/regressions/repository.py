@@ -111,20 +111,28 @@ def entries_of_series(session: Session, series_id: int) -> list[tuple[Regression
 
 def series_of(session: Session, regression_id: int) -> list[tuple[RegressionSeries, Series]]:
     """The series of a regression: those that have not recovered first, of them the largest change where it is known."""
+    return series_of_all(session, [regression_id]).get(regression_id, [])
+
+
+def series_of_all(session: Session, regression_ids: Iterable[int]) -> dict[int, list[tuple[RegressionSeries, Series]]]:
+    """The series of several regressions, in the same order, by the regression's number."""
     rows = session.execute(
         select(RegressionSeries, Series)
         .join(Series, Series.id == RegressionSeries.series_id)
-        .where(RegressionSeries.regression_id == regression_id)
+        .where(RegressionSeries.regression_id.in_(list(regression_ids)))
         .order_by(RegressionSeries.id)
     )
-    found = [(row[0], row[1]) for row in rows]
-    return sorted(
-        found,
-        key=lambda row: (
-            row[0].recovered_by_sha is not None,
-            -(row[0].after / row[0].before) if row[0].before else 0.0,
-        ),
-    )
+    found: dict[int, list[tuple[RegressionSeries, Series]]] = {}
+    for entry, series in rows:
+        found.setdefault(entry.regression_id, []).append((entry, series))
+    for shown in found.values():
+        shown.sort(
+            key=lambda row: (
+                row[0].recovered_by_sha is not None,
+                -(row[0].after / row[0].before) if row[0].before else 0.0,
+            )
+        )
+    return found
 
 
 def events_of(session: Session, regression_id: int) -> Sequence[RegressionEvent]:

@@ -9,6 +9,7 @@ threshold h falsely at most once in e^h points. STEPS.md has the rule in words, 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -76,6 +77,31 @@ class Step:
         return math.expm1(self.after - self.before)
 
 
+class _Window:
+    """Some adjacent points, their values and spreads kept in order of size while the window moves on."""
+
+    def __init__(self, points: Sequence[Point], start: int, end: int) -> None:
+        self._points, self._start, self._end = points, start, end
+        self.values = sorted(point.value for point in points[start:end])
+        self.spreads = sorted(point.spread for point in points[start:end])
+
+    def move(self, start: int, end: int) -> None:
+        """To the points from `start` to before `end`, both at or behind where they were."""
+        for point in self._points[self._end : end]:
+            insort(self.values, point.value)
+            insort(self.spreads, point.spread)
+        for point in self._points[self._start : start]:
+            del self.values[bisect_left(self.values, point.value)]
+            del self.spreads[bisect_left(self.spreads, point.spread)]
+        self._start, self._end = start, end
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """The median of values in order of size."""
+    half, odd = divmod(len(ordered), 2)
+    return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
+
+
 @dataclass
 class _Level:
     """What is known of the level that a series is at."""
@@ -86,15 +112,15 @@ class _Level:
     smallest: float
 
     @classmethod
-    def of(cls, points: Sequence[Point], known_noise: float | None) -> _Level:
+    def of(cls, points: _Window, known_noise: float | None) -> _Level:
         """From the points at it. A level that has just been stepped to has few; until it has `FIRST` of them its noise
         is that of the level before, widened by how little is known of the new centre."""
-        centre = median(point.value for point in points)
-        if known_noise is not None and len(points) < FIRST:
-            noise = known_noise * math.sqrt(1 + _CENTRE_VARIANCE / len(points))
+        centre, count = _middle(points.values), len(points.values)
+        if known_noise is not None and count < FIRST:
+            noise = known_noise * math.sqrt(1 + _CENTRE_VARIANCE / count)
         else:
-            deviation = median(abs(point.value - centre) for point in points) * (1 + _YOUNG / len(points))
-            noise = max(_MAD_TO_SIGMA * deviation, NOISE_FLOOR, median(point.spread for point in points))
+            deviation = _middle(sorted([abs(value - centre) for value in points.values])) * (1 + _YOUNG / count)
+            noise = max(_MAD_TO_SIGMA * deviation, NOISE_FLOOR, _middle(points.spreads))
         scale = noise / _MAD_TO_SIGMA * _MAD_TO_T3_SCALE
         return cls(centre, noise, scale, max(math.log1p(SMALLEST_STEP), NOISE_MULTIPLE * noise))
 
@@ -146,7 +172,8 @@ def _next_step(points: Sequence[Point], last: Step | None, limit: float) -> Step
         return None
     known_noise = last.noise if last else None
     sums = (_Sum(+1, first), _Sum(-1, first))
-    settled, level = first, _Level.of(points[start:first], known_noise)
+    settled, window = first, _Window(points, start, first)
+    level = _Level.of(window, known_noise)
     for index in range(first, len(points)):
         for one in sums:
             one.total += level.evidence(points[index].value, one.sign)
@@ -159,5 +186,6 @@ def _next_step(points: Sequence[Point], last: Step | None, limit: float) -> Step
         undoubted = min(one.since for one in sums)
         if undoubted > settled:
             settled = undoubted
-            level = _Level.of(points[max(start, settled - WINDOW) : settled], known_noise)
+            window.move(max(start, settled - WINDOW), settled)
+            level = _Level.of(window, known_noise)
     return None

@@ -105,7 +105,8 @@ def of_jobs(session: Session, base: int, head: int) -> Comparison:
 
 def _compared(session: Session, base: str, head: str, sources: tuple[Source, Source]) -> Comparison:
     together = sources[0][0] is sources[1][0] and (sources[0][1], sources[1][1]) == ("base", "head")
-    bodies = (results.read(sources[0][0]), results.read(sources[1][0]))
+    newer = results.read(sources[1][0])
+    bodies = (newer if together else results.read(sources[0][0]), newer)
     changes = _accuracy(bodies, sources) + (_paired(bodies[1]) if together else _anchored(session, sources))
     changes.sort(key=lambda change: (_RANK[change.verdict], -change.weight))
     return Comparison(base, head, sources, bodies, tuple(changes), together)
@@ -187,34 +188,17 @@ def _paired(body: SuiteReport) -> list[Change]:
 
 def _anchored(session: Session, sources: tuple[Source, Source]) -> list[Change]:
     """Times of different sessions: only the ratios to the anchor, and only within one hardware class and ruler."""
-    sides = []
-    for report, revision in sources:
-        values = repository.values_of_report(session, report.id)
-        sides.append(
-            {
-                series.id: (sample.value, series)
-                for sample, series in values
-                if sample.revision == revision and series.metric.endswith("_ratio_anchor")
-            }
-        )
+    before = {item.series_id: item.value for item in _ratios(session, sources[0])}
     rows = []
-    for key, (new, series) in sides[1].items():
-        if key in sides[0]:
-            old = sides[0][key][0]
-            weight = abs(math.log(new / old)) * 2
-            rows.append(
-                Change(
-                    "unclear",
-                    series.metric,
-                    "ratio",
-                    series.backend,
-                    series.case,
-                    old,
-                    new,
-                    new / old,
-                    None,
-                    None,
-                    weight,
-                )
-            )
+    for item in _ratios(session, sources[1]):
+        if item.series_id in before:
+            old, new = before[item.series_id], item.value
+            change, weight = new / old, abs(math.log(new / old)) * 2
+            where = ("ratio", item.backend, item.case)
+            rows.append(Change("unclear", item.metric, *where, old, new, change, None, None, weight))
     return rows
+
+
+def _ratios(session: Session, source: Source) -> list[repository.Ratio]:
+    report, revision = source
+    return repository.ratios_of_report(session, report.id, revision)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -63,7 +64,7 @@ def samples_of_series(session: Session, series_id: int, limit: int) -> Sequence[
         select(Sample, Commit.sha)
         .join(Commit, Commit.id == Sample.commit_id)
         .where(Sample.series_id == series_id)
-        .order_by(Sample.id.desc())
+        .order_by(Sample.report_id.desc(), Sample.id.desc())
         .limit(limit)
     )
     return [(row[0], row[1]) for row in rows]
@@ -114,7 +115,8 @@ def has_samples(session: Session, report_id: int) -> bool:
 def commit_by_prefix(session: Session, project_id: int, prefix: str) -> list[Commit]:
     """Commits whose SHA begins with `prefix` (hex digits only); at most two, which is enough to tell ambiguity."""
     query = (
-        select(Commit).where(Commit.project_id == project_id, Commit.sha.startswith(prefix, autoescape=True)).limit(2)
+        # A range instead of LIKE, so that the index of any collation serves: "g" follows every hexadecimal digit.
+        select(Commit).where(Commit.project_id == project_id, Commit.sha.between(prefix, f"{prefix}g")).limit(2)
     )
     return list(session.scalars(query))
 
@@ -145,9 +147,22 @@ def newest_report_with_base(session: Session, project_id: int, sha: str) -> Repo
     return session.scalar(query)
 
 
-def values_of_report(session: Session, report_id: int) -> Sequence[tuple[Sample, Series]]:
-    """All samples of a report with their series."""
+class Ratio(NamedTuple):
+    """A time as a ratio to the anchor's in the same session."""
+
+    series_id: int
+    metric: str
+    backend: str
+    case: str
+    value: float
+
+
+def ratios_of_report(session: Session, report_id: int, revision: str) -> list[Ratio]:
+    """The ratios to the anchor that a report has of a revision."""
     rows = session.execute(
-        select(Sample, Series).join(Series, Series.id == Sample.series_id).where(Sample.report_id == report_id)
+        select(Series.id, Series.metric, Series.backend, Series.case, Sample.value)
+        .join(Sample, Sample.series_id == Series.id)
+        .where(Sample.report_id == report_id, Sample.revision == revision, Series.unit == "ratio")
+        .order_by(Series.id)
     )
-    return [(row[0], row[1]) for row in rows]
+    return [Ratio(*row) for row in rows]

@@ -1,0 +1,224 @@
+"""Every query of the pages about series and their samples; rows are plain, as a page reads thousands of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Integer, Select, and_, case, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from gprojci_service.models import Commit, Job, Report, Sample, Series, Verdict
+
+
+class SeriesFacts(NamedTuple):
+    """What a series is of."""
+
+    id: int
+    backend: str
+    case: str
+    metric: str
+    unit: str
+
+
+class SampleFacts(NamedTuple):
+    """A sample's value and whose it is."""
+
+    revision: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """One sample with the identity of its series and where it comes from."""
+
+    series: SeriesFacts
+    sample: SampleFacts
+    commit: Commit
+    job_id: int
+
+
+def _values(session: Session, condition: ColumnElement[bool]) -> list[ValueRow]:
+    query = (
+        select(
+            Series.id,
+            Series.backend,
+            Series.case,
+            Series.metric,
+            Series.unit,
+            Sample.revision,
+            Sample.value,
+            Sample.low,
+            Sample.high,
+            Sample.commit_id,
+            Report.job_id,
+        )
+        .join_from(Sample, Series, Series.id == Sample.series_id)
+        .join(Report, and_(Report.id == Sample.report_id, Report.accepted.is_(True)))
+        .where(condition)
+        .order_by(Sample.report_id)
+    )
+    rows = session.execute(query).all()
+    commits = _commits(session, {row.commit_id for row in rows})
+    return [
+        ValueRow(
+            SeriesFacts(number, backend, case_, metric, unit),
+            SampleFacts(revision, value, low, high),
+            commits[commit_id],
+            job_id,
+        )
+        for number, backend, case_, metric, unit, revision, value, low, high, commit_id, job_id in rows
+    ]
+
+
+def _commits(session: Session, ids: Iterable[int]) -> dict[int, Commit]:
+    return {commit.id: commit for commit in session.scalars(select(Commit).where(Commit.id.in_(list(ids))))}
+
+
+def report_values(session: Session, report_id: int, metrics: Iterable[str]) -> list[ValueRow]:
+    """The samples of a report with one of the metrics, in the order in which they were stored."""
+    rows = _values(session, and_(Sample.report_id == report_id, Series.metric.in_(list(metrics))))
+    return sorted(rows, key=lambda row: row.series.id)
+
+
+def earlier_head_values(
+    session: Session, project_id: int, report_id: int, keys: list[tuple[str, str]], ref: str, limit: int
+) -> list[ValueRow]:
+    """Head samples of pushes to `ref` before a report, of the (metric, case) pairs; the newest `limit` reports."""
+    earlier = _sessions(project_id, ref).where(Report.id < report_id).order_by(Report.id.desc()).limit(limit)
+    ids = list(session.scalars(earlier))
+    wanted = or_(*(and_(Series.metric == metric, Series.case == case_) for metric, case_ in keys))
+    return _values(session, and_(Sample.report_id.in_(ids), Sample.revision == "head", wanted)) if ids else []
+
+
+def metrics_of(session: Session, project_id: int) -> list[str]:
+    """The metrics that a project has series of."""
+    return list(session.scalars(select(Series.metric).where(Series.project_id == project_id).distinct()))
+
+
+def series_of(session: Session, project_id: int, metric: str) -> list[Series]:
+    """The series of a project with a metric, oldest first."""
+    query = select(Series).where(Series.project_id == project_id, Series.metric == metric)
+    return list(session.scalars(query.order_by(Series.id)))
+
+
+def history_values(
+    session: Session, project_id: int, series_ids: list[int], ref: str | None, sessions: int
+) -> list[ValueRow]:
+    """Samples of the series in the newest `sessions` accepted reports that have any, of pushes to `ref` (None: of
+    anything), oldest first."""
+    if not series_ids:
+        return []
+    measured = exists().where(Sample.report_id == Report.id, Sample.series_id.in_(series_ids))
+    newest = _sessions(project_id, ref).where(measured).order_by(Report.id.desc()).limit(sessions)
+    ids = list(session.scalars(newest))
+    return _values(session, and_(Sample.series_id.in_(series_ids), Sample.report_id.in_(ids))) if ids else []
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A series over some adjacent sessions: its least, median and largest value, and the newest of the reports."""
+
+    series_id: int
+    place: int
+    low: float
+    middle: float
+    high: float
+    report_id: int
+
+
+def history_buckets(
+    session: Session, project_id: int, series_ids: list[int], ref: str | None, *, sessions: int | None, buckets: int
+) -> list[Bucket]:
+    """The newest `sessions` accepted reports (None: all) in `buckets` parts of as many each, oldest first.
+
+    The database does it, so that only the parts travel. Of each session the head's value counts, or the ruler's.
+    """
+    newest = _sessions(project_id, ref).order_by(Report.id.desc()).limit(sessions).subquery()
+    numbered = select(
+        newest.c.id,
+        (func.row_number(type_=Integer).over(order_by=newest.c.id) - 1).label("number"),
+        func.count().over().label("total"),
+    ).subquery()
+    placed = select(numbered.c.id, (numbered.c.number * buckets // numbered.c.total).label("place")).cte("placed")
+    values = (
+        select(Sample.series_id, placed.c.place, Sample.report_id, Sample.value)
+        .join(placed, placed.c.id == Sample.report_id)
+        .where(Sample.series_id.in_(series_ids), Sample.revision != "base")
+    )
+    if session.get_bind().dialect.name == "postgresql":
+        found = values.subquery()
+        middle: ColumnElement[float] = func.percentile_cont(0.5).within_group(found.c.value)
+    else:  # SQLite has no such function: the mean of the one or two values whose rank is in the middle
+        part: tuple[Any, ...] = (Sample.series_id, placed.c.place)
+        rank = func.row_number(type_=Integer).over(order_by=Sample.value, partition_by=part)
+        found = values.add_columns(rank.label("rank"), func.count().over(partition_by=part).label("total")).subquery()
+        away = 2 * found.c.rank - found.c.total
+        middle = func.avg(case((away.between(0, 2), found.c.value)))
+    query = (
+        select(
+            found.c.series_id,
+            found.c.place,
+            func.min(found.c.value),
+            middle,
+            func.max(found.c.value),
+            func.max(found.c.report_id),
+        )
+        .group_by(found.c.series_id, found.c.place)
+        .order_by(found.c.place)
+    )
+    return [Bucket(*row) for row in session.execute(query)] if series_ids else []
+
+
+def commits_of_reports(session: Session, report_ids: Iterable[int]) -> dict[int, tuple[Commit, int]]:
+    """The head commit and the job of each report."""
+    query = (
+        select(Report.id, Commit, Job.id)
+        .join(Job, Job.id == Report.job_id)
+        .join(Commit, and_(Commit.project_id == Job.project_id, Commit.sha == Job.head_sha))
+        .where(Report.id.in_(list(report_ids)))
+    )
+    return {row[0]: (row[1], row[2]) for row in session.execute(query)}
+
+
+def failed_findings(session: Session, job_ids: Iterable[int]) -> list[tuple[int, str, str, str]]:
+    """Job, backend, case and limit key of the findings that failed; picked out of the evidence by the database."""
+    if session.get_bind().dialect.name == "postgresql":
+        rows = func.jsonb_array_elements(Verdict.evidence).table_valued("value", joins_implicitly=True)
+        part = [func.jsonb_extract_path_text(rows.c.value, key) for key in _FINDING]
+    else:
+        rows = func.json_each(Verdict.evidence).table_valued("value", joins_implicitly=True)
+        part = [func.json_extract(rows.c.value, f"$.{key}") for key in _FINDING]
+    query = select(Verdict.job_id, *part[1:]).where(Verdict.job_id.in_(list(job_ids)), part[0] == "fail")
+    return [(row[0], row[1] or "", row[2] or "", row[3]) for row in session.execute(query)]
+
+
+_FINDING = ("verdict", "backend", "case", "limit_key")
+
+
+def newest_input_values(session: Session, cases: Iterable[str], metrics: Iterable[str]) -> list[ValueRow]:
+    """The newest sample of every series of the input sets with one of the metrics, over all projects."""
+    one = aliased(Sample)
+    newest = (
+        select(one.id)
+        .where(one.series_id == Series.id, one.revision != "base")
+        .order_by(one.report_id.desc())
+        .limit(1)
+        .correlate(Series)
+        .scalar_subquery()
+    )
+    ids = select(newest).where(Series.case.in_(list(cases)), Series.metric.in_(list(metrics)))
+    return _values(session, Sample.id.in_([number for number in session.scalars(ids) if number is not None]))
+
+
+def _sessions(project_id: int, ref: str | None) -> Select[int]:
+    """Accepted reports of a project, of pushes to `ref` (None: of anything)."""
+    query = (
+        select(Report.id)
+        .join(Job, Job.id == Report.job_id)
+        .where(Report.accepted.is_(True), Job.project_id == project_id)
+    )
+    return query if ref is None else query.where(Job.ref == ref, Job.pull_request_id.is_(None))
