@@ -6,10 +6,11 @@ MEMBERS := kernels/suite kernels/gproj dashboards service workers
 # An index with smaller builds of torch, for machines without a GPU: make TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 PORT ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test lint format browser clean
+.PHONY: help demo serve test bench-pages lint format browser clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -23,6 +24,9 @@ serve: $(VENV)/ready ## Start everything on this machine (PORT=8000), data in gp
 
 test: $(VENV)/ready browser ## Run all tests (PYTEST_ARGS="-k name" for some)
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+bench-pages: $(VENV)/ready browser ## Measure every page on 10,000 commits (some minutes; BENCH_ARGS="--only lnt" for the small one)
+	$(BIN)/python tests/load/bench_pages.py $(BENCH_ARGS)
 
 lint: $(VENV)/ready ## Check style, types and import rules
 	$(BIN)/ruff check .
