@@ -71,7 +71,7 @@ def branch(session: Session, project: Project) -> Branch:
 def of_series(session: Session, project: Project, series_ids: Sequence[int]) -> list[tuple[Curve, tuple[Step, ...]]]:
     """Some series of the default branch with their steps, peers too, for information."""
     _, found = _measured(session, project, ("head", "ruler"), series_ids)
-    all_of_them = sum(watched(series) for series in repository.all_series(session, project.id))
+    all_of_them = repository.count_watched(session, project.id)
     return [(curve, tuple(find_steps(curve.points, series=all_of_them))) for curve in found]
 
 

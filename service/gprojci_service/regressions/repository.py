@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import (
@@ -193,5 +193,8 @@ def series(session: Session, ids: Iterable[int]) -> Sequence[Series]:
     return session.scalars(select(Series).where(Series.id.in_(list(ids))).order_by(Series.id)).all()
 
 
-def all_series(session: Session, project_id: int) -> Sequence[Series]:
-    return session.scalars(select(Series).where(Series.project_id == project_id)).all()
+def count_watched(session: Session, project_id: int) -> int:
+    """How many series of a project are looked at for steps, as `curves.watched` has it."""
+    looked_at = (Series.unit == "fraction") | Series.metric.endswith("_ratio_anchor", autoescape=True)
+    query = select(func.count()).select_from(Series).where(Series.project_id == project_id, looked_at)
+    return session.scalar(query) or 0
