@@ -290,6 +290,7 @@ def addresses(jobs: dict[str, int]) -> list[str]:
         f"{project}?ref=main",
         f"{project}/history",
         f"{project}/history?metric=forward_backward_ratio_anchor&backend=gproj",
+        f"{project}/history?span=all",
         f"{project}/compare",
         f"{project}/compare?base=5e6f&head=6f70",
         f"{project}/compare?base=1a2b&head=7081&tensor=dk",

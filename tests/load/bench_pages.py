@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,7 +222,7 @@ def machine() -> str:
     )
 
 
-def bench(name: str, server: str, options: argparse.Namespace, say: Callable[[str], None]) -> None:
+def bench(name: str, server: str, options: argparse.Namespace) -> None:
     """One history: makes it, runs the service on it and prints the table."""
     shape = HISTORIES[name]
     url = database(server, name, shape)
@@ -235,10 +235,10 @@ def bench(name: str, server: str, options: argparse.Namespace, say: Callable[[st
         rate = run_pages_a_second(address, next(page for page in known if page.name == "job"))
         if not options.no_browser:
             draw(address, results)
-    say(f"\n{name}: {shape.commits:,} commits × {len(shape.keys):,} series = {shape.samples:,} samples\n")
-    say(table(name, results))
+    print(f"\n{name}: {shape.commits:,} commits × {len(shape.keys):,} series = {shape.samples:,} samples\n")
+    print(table(name, results))
     theirs = f" (LNT: {LNT_RUN_PAGES_A_SECOND})" if name == "lnt" else ""
-    say(f"\n{rate:.1f} job pages a second{theirs}; {options.requests} requests a page; {machine()}")
+    print(f"\n{rate:.1f} job pages a second{theirs}; {options.requests} requests a page; {machine()}", flush=True)
 
 
 def main() -> int:
@@ -254,7 +254,7 @@ def main() -> int:
     try:
         with postgres(directory) as server:
             for name in [options.only] if options.only else list(HISTORIES):
-                bench(name, server, options, print)
+                bench(name, server, options)
     finally:
         if options.data is None:
             shutil.rmtree(directory, ignore_errors=True)

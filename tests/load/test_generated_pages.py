@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 from fastapi.testclient import TestClient
@@ -18,6 +19,7 @@ from gprojci_service.models import Commit, Sample, Series
 from gprojci_service.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+from bench_pages import WORKERS, service
 from generate import PROJECT, NotEmpty, generate
 from pages import Page, pages
 from shape import Shape
@@ -74,3 +76,9 @@ def test_it_has_every_sample_and_numbers_go_on_behind_it(long_history: tuple[Tes
     assert indexes >= {"pk_sample", "uq_sample_series_id_report_id_revision", "ix_sample_curve"}
     with pytest.raises(NotEmpty):
         generate(url, SHAPE)
+
+
+def test_several_workers_serve_it(long_history: tuple[TestClient, list[str], str]) -> None:
+    with service(long_history[2]) as (address, web):
+        assert PROJECT in httpx.get(address, timeout=30).text
+        assert len(web.children(recursive=True)) >= WORKERS
