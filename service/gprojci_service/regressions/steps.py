@@ -102,6 +102,23 @@ def _middle(ordered: Sequence[float]) -> float:
     return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
 
 
+def _median_deviation(ordered: Sequence[float], centre: float) -> float:
+    """The median of the distances from `centre` of values in order of size, without a look at most of them."""
+    half, odd = divmod(len(ordered), 2)
+    farther = _distance(ordered, centre, half + 1)
+    return farther if odd else (_distance(ordered, centre, half) + farther) / 2
+
+
+def _distance(ordered: Sequence[float], centre: float, count: int) -> float:
+    """The `count`-th smallest distance: the nearest values stand together, and bisection finds where they begin."""
+
+    def begins(start: int) -> bool:
+        return centre - ordered[start] <= ordered[start + count] - centre
+
+    start = bisect_left(range(len(ordered) - count), True, key=begins)
+    return max(centre - ordered[start], ordered[start + count - 1] - centre)
+
+
 @dataclass
 class _Level:
     """What is known of the level that a series is at."""
@@ -119,7 +136,7 @@ class _Level:
         if known_noise is not None and count < FIRST:
             noise = known_noise * math.sqrt(1 + _CENTRE_VARIANCE / count)
         else:
-            deviation = _middle(sorted([abs(value - centre) for value in points.values])) * (1 + _YOUNG / count)
+            deviation = _median_deviation(points.values, centre) * (1 + _YOUNG / count)
             noise = max(_MAD_TO_SIGMA * deviation, NOISE_FLOOR, _middle(points.spreads))
         scale = noise / _MAD_TO_SIGMA * _MAD_TO_T3_SCALE
         return cls(centre, noise, scale, max(math.log1p(SMALLEST_STEP), NOISE_MULTIPLE * noise))
