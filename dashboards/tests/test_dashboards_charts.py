@@ -261,5 +261,7 @@ def test_many_marks_are_told_apart_by_the_legend() -> None:
 
 def test_what_a_commit_says_is_no_template() -> None:
     mark = pareto.Mark("gproj", "subject", 0.0019, 0.0018, 0.0021, 1.2, 1.18, 1.22, commit="1a2b <b>%{x}")
-    (trace,) = [each for each in pareto.figure(pareto.ParetoData((mark,), "fa3")).data if each.name == "gproj"]
+    (trace,) = [
+        each for each in pareto.figure(pareto.ParetoData((mark,), "fa3")).checked().data if each.name == "gproj"
+    ]
     assert trace.hovertemplate.endswith("<br>1a2b &lt;b&gt;%&#123;x}<extra></extra>")
