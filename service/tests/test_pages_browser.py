@@ -240,7 +240,7 @@ def test_times_are_the_readers_and_hovering_shows_utc(served: Served, chromium: 
     assert one.text_content() == f"{here:%-d %b %Y, %H:%M}"
     assert one.get_attribute("title") == f"{here:%-d %b %Y, %H:%M:%S} GMT+5:45\n{moment:%Y-%m-%d %H:%M:%S} UTC"
     visit(page, f"{served.base}/projects/gproj-ci/gproj/history")
-    said = page.evaluate("document.querySelector('.plot').data[0].text[0]")
+    said = page.evaluate("document.querySelector('.plot').data[0].hovertext[0]")
     assert re.search(r", \d\d:\d\d \(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)", said), said
     context.close()
 

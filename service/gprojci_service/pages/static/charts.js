@@ -46,7 +46,7 @@
     // A text for each place on the axis comes once, not with every value that stands there.
     for (const trace of drawn.data) {
       if (meta?.places && !trace.hovertext && trace.hovertemplate?.includes("%{hovertext}")) {
-        trace.hovertext = trace.x.map((place) => meta.places[place]);
+        trace.hovertext = trace.x.map((place) => local(meta.places[place]));
       }
     }
     drawn.layout.transition = calm.matches ? { duration: 0 } : undefined;
