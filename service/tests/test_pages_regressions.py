@@ -64,12 +64,14 @@ def test_a_regression_shows_its_curve_its_commits_and_how_to_go_on(client: TestC
     page = client.get("/regressions/1").text
     good, bad = f"{30:040x}", f"{31:040x}"
     assert f"/projects/o/r/compare?base={good}&amp;head={bad}" in page
-    assert f"gprojci job run o/r {bad} --base {good}" in page
+    assert f"gprojci submit o/r {bad} --base {good}" in page
+    assert f"gprojci bisect --project o/r --hardware cpu --good {good[:12]} --bad {bad[:12]} --metric dq_error" in page
     (mark,) = [trace for trace in drawn(page) if trace["name"] == "worse from here on"]
     assert mark["x"] == [30]
     assert NASTY not in page
     other = client.get("/regressions/1?series=2").text
     assert "forward time relative to the anchor" in other
+    assert "--metric forward_seconds" in other
     assert client.get("/regressions/99").status_code == 404
 
 

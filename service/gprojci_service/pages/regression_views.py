@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gprojci_service.models import Commit, Project, Regression, RegressionEvent
+from gprojci_service.models import Bisection, Commit, Project, Regression, RegressionEvent
 from gprojci_service.pages.schemas import Drawing
 
 
@@ -71,6 +71,10 @@ class RegressionView:
     drawing: Drawing | None
     log_command: str
     measure_command: str
+    bisect_command: str | None
+    """None where no good commit is known, or nothing that can be searched for."""
+    bisections: tuple[Bisection, ...]
+    """Those between the same commits, newest first."""
     triage_command: str
     events: tuple[RegressionEvent, ...]
     ways: tuple[str, ...]

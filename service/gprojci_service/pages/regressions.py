@@ -7,7 +7,9 @@ from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import Commit, Project, Regression, RegressionSeries, Series
+from gprojci_service.bisections import repository as searches
+from gprojci_service.bisections.evidence import METRICS
+from gprojci_service.models import Bisection, Commit, Project, Regression, RegressionSeries, Series
 from gprojci_service.models.regression import OPEN_REGRESSION_STATES, REGRESSION_STATES
 from gprojci_service.pages import history, values_repository
 from gprojci_service.pages import repository as pages
@@ -23,6 +25,8 @@ from gprojci_service.regressions import repository, service, wording
 
 PAGE = 50
 SESSIONS = 120
+BISECTIONS = 50
+"""Newest of the project that are looked through."""
 SORTS = {"newest": "newest first", "changed": "last changed first"}
 _FILTERS = {"open": "open", **dict.fromkeys(REGRESSION_STATES, ""), "all": "all"}
 
@@ -114,12 +118,30 @@ def regression(session: Session, regression_id: int, choices: Mapping[str, str])
         drawing=drawing,
         log_command=f"git log --first-parent {last_good.sha[:12] + '..' if last_good else ''}{first_bad.sha[:12]}",
         measure_command=(
-            f"gprojci job run {project.name} {first_bad.sha}" + (f" --base {last_good.sha}" if last_good else "")
+            f"gprojci submit {project.name} {first_bad.sha}" + (f" --base {last_good.sha}" if last_good else "")
         ),
+        bisect_command=_bisect_command(project, last_good, first_bad, chosen[1]) if last_good and chosen else None,
+        bisections=_bisections(session, project, last_good, first_bad),
         triage_command=f"gprojci regression ack {found.id} --owner NAME",
         events=tuple(repository.events_of(session, found.id)),
         ways=service.TRANSITIONS[found.state],
     )
+
+
+def _bisect_command(project: Project, good: Commit, bad: Commit, series: Series) -> str | None:
+    searched = series.metric.replace("_ratio_anchor", "_seconds")
+    if searched not in METRICS:
+        return None
+    where = f"--project {project.name} --hardware {series.hardware}"
+    what = f"--metric {searched} --backend {series.backend} --case {series.case}"
+    return f"gprojci bisect {where} --good {good.sha[:12]} --bad {bad.sha[:12]} {what}"
+
+
+def _bisections(session: Session, project: Project, good: Commit | None, bad: Commit) -> tuple[Bisection, ...]:
+    if good is None:
+        return ()
+    found = searches.search(session, project=project.name, state=None, limit=BISECTIONS)
+    return tuple(one for one in found if (one.commits[0], one.commits[-1]) == (good.sha, bad.sha))
 
 
 def _series_view(regression: Regression, entry: RegressionSeries, series: Series) -> RegressionSeriesView:
