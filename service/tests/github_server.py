@@ -5,6 +5,7 @@ The description is `github_openapi.json`, which names its source.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
@@ -83,6 +84,8 @@ class GitHubServer(ThreadingHTTPServer):
         self.faults: list[Fault] = []
         self.requests: list[Seen] = []
         self.violations: list[str] = []
+        self.unchanged = 0
+        """Answers that said no more than that nothing has changed."""
         self.lock = threading.Lock()
 
     @property
@@ -139,7 +142,16 @@ class Handler(BaseHTTPRequestHandler):
             if fault.status:
                 self._answer(fault.status, {"message": fault.message}, fault.headers)
                 return
-        self._answer(*answer)
+        status, content = answer
+        if self.command == "GET" and status == 200:
+            tag = f'W/"{hashlib.sha256(json.dumps(content).encode()).hexdigest()}"'
+            if self.headers.get("if-none-match") == tag:
+                self.server.unchanged += 1
+                self._answer(304, None, {"etag": tag})
+            else:
+                self._answer(status, content, {"etag": tag})
+            return
+        self._answer(status, content)
 
     def do_GET(self) -> None:
         self._serve()
@@ -356,7 +368,7 @@ class Handler(BaseHTTPRequestHandler):
         return run
 
     def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        raw = json.dumps(body).encode()
+        raw = b"" if status == 304 else json.dumps(body).encode()
         try:
             self.send_response(status)
             for name, value in {"content-length": str(len(raw)), **(headers or {})}.items():

@@ -216,6 +216,15 @@ def test_the_app_reads_with_a_token_that_can_only_read(github, app):
         app.get("/repos/o/other/branches/main")
 
 
+def test_what_has_not_changed_is_not_sent_again(github, app):
+    github.permissions["ada"] = "write"
+    path = "/repos/o/r/collaborators/ada/permission"
+    first, second = app.get(path), app.get(path)
+    assert (second, github.unchanged) == (first, 1)
+    github.permissions["ada"] = "read"
+    assert (app.get(path)["permission"], app.get(path)["permission"], github.unchanged) == ("read", "read", 2)
+
+
 def test_another_apps_key_is_refused(github):
     answer = AppClient(github.url, "4321", github.private_key, 5).send(STATUS)
     assert (answer.outcome, "HTTP 401" in answer.detail) == ("refused", True)

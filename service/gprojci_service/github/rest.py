@@ -1,12 +1,13 @@
 """One request to GitHub's REST API, with timeouts, redirects and rate limits; faults that pass are told from refusals.
 
-Sources: GitHub's REST documentation, "Best practices for using the REST API" (rate limits, retries, redirects) and "API
-versions".
+Sources: GitHub's REST documentation, "Best practices for using the REST API" (rate limits, retries, redirects,
+conditional requests) and "API versions".
 """
 
 from __future__ import annotations
 
 import ssl
+from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any
@@ -19,8 +20,11 @@ from gprojci_service.github.outgoing import Answer
 SECONDARY_LIMIT_SECONDS = 60.0
 LONGEST_REST_SECONDS = 3 * 3600.0
 # A renamed or transferred repository is answered with where it is now; the method and the body stay as they are.
+NOT_MODIFIED = 304
 REDIRECTS = (301, 302, 307, 308)
 MOST_REDIRECTS = 5
+REMEMBERED = 1000
+"""Answers kept for the next conditional request, the least recently used forgotten first."""
 
 
 class Failure(Exception):
@@ -43,6 +47,7 @@ class Rest:
         self.timeout_seconds = timeout_seconds
         self.rest_after_timeout_seconds = 2 * timeout_seconds
         self._rests_until: dict[str, datetime] = {}
+        self._known: OrderedDict[tuple[str, str], tuple[str, Any]] = OrderedDict()
 
     def request(
         self, method: str, path: str, *, holder: str, authorization: str | None, body: Any = None, query: Any = None
@@ -54,23 +59,47 @@ class Rest:
         Raises:
             Failure: GitHub was not asked, did not answer or did not agree.
         """
-        content = self._content(method, path, holder=holder, authorization=authorization, body=body, query=query)
+        answer = self._answer(method, path, holder=holder, authorization=authorization, body=body, query=query)
+        content = _json(answer)
         if not isinstance(content, dict):
             raise Failure(Answer("again", "HTTP success, but the answer is not GitHub's JSON"))
         return content
 
     def read(self, path: str, *, holder: str, authorization: str) -> Any:
-        """The JSON of a GET, an object or a list.
+        """The JSON of a GET, an object or a list. What has not changed since it was last read costs no rate limit.
 
         Raises:
             Failure: GitHub was not asked, did not answer or did not agree.
         """
-        content = self._content("GET", path, holder=holder, authorization=authorization, body=None, query=None)
+        etag, content = self._known.get((holder, path), (None, None))
+        answer = self._answer("GET", path, holder=holder, authorization=authorization, etag=etag)
+        if answer.status_code == NOT_MODIFIED:
+            self._known.move_to_end((holder, path))
+            return content
+        content = _json(answer)
         if not isinstance(content, dict | list):
             raise Failure(Answer("again", "HTTP success, but the answer is not GitHub's JSON"))
+        self._remember(holder, path, answer.headers.get("etag"), content)
         return content
 
-    def _content(self, method: str, path: str, *, holder: str, authorization: str | None, body: Any, query: Any) -> Any:
+    def _remember(self, holder: str, path: str, etag: str | None, content: Any) -> None:
+        self._known.pop((holder, path), None)
+        if etag is not None:
+            self._known[holder, path] = (etag, content)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        holder: str,
+        authorization: str | None,
+        body: Any = None,
+        query: Any = None,
+        etag: str | None = None,
+    ) -> httpx.Response:
         until = self._rests_until.get(holder)
         if until is not None and until > datetime.now(UTC):
             detail = f"GitHub is not asked until {until:%Y-%m-%d %H:%M:%S} UTC, after a rate limit or a timeout"
@@ -83,6 +112,7 @@ class Rest:
                 params=query,
                 headers={
                     **({"Authorization": f"Bearer {authorization}"} if authorization is not None else {}),
+                    **({"If-None-Match": etag} if etag is not None else {}),
                     "Accept": "application/vnd.github+json",
                     "X-GitHub-Api-Version": "2022-11-28",
                     "User-Agent": "gprojci",
@@ -95,12 +125,9 @@ class Rest:
             raise Failure(Answer("again", detail, until)) from error
         except httpx.HTTPError as error:
             raise Failure(Answer("again", f"{type(error).__name__}: {error}")) from error
-        if not response.is_success:
-            raise self._failure(response, holder)
-        try:
-            return response.json()
-        except ValueError:
-            return None
+        if response.is_success or (etag is not None and response.status_code == NOT_MODIFIED):
+            return response
+        raise self._failure(response, holder)
 
     def _follow(self, method: str, address: httpx.URL, **request: Any) -> httpx.Response:
         """The answer at the end of the redirects, each asked with the same method and body.
@@ -130,6 +157,14 @@ class Rest:
         if until is not None or status >= 500 or status == 408:
             return Failure(Answer("again", detail, until), status)
         return Failure(Answer("refused", detail), status)
+
+
+def _json(answer: httpx.Response) -> Any:
+    """What an answer holds; None where it is not JSON."""
+    try:
+        return answer.json()
+    except ValueError:
+        return None
 
 
 @cache
