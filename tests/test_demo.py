@@ -61,7 +61,7 @@ def test_pass_fail_pass(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=850)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "As it should be." in done.stdout
-    examples = sorted(file.name.removesuffix(".json.gz") for file in (ROOT / EXAMPLES).glob("*.json.gz"))
+    examples = [file.name.removesuffix(".json.gz") for file in sorted((ROOT / EXAMPLES).glob("*.json.gz"))]
     shown = [line.split()[1].rstrip(":") for line in done.stdout.splitlines() if "/reports/" in line]
     assert shown == examples != []
     verdicts = [line.split()[1] for line in done.stdout.splitlines() if "/jobs/" in line]
