@@ -5,6 +5,7 @@ Linux only, by util-linux (`unshare`, `setpriv`), as root or where unprivileged 
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from functools import cache
@@ -22,18 +23,23 @@ while [ "$count" -gt 0 ]; do
 done
 exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
 """
+# A signal at the parent's death comes for deaths after it was asked for: who has another parent by then ends at once.
+_STILL = '[ "$PPID" = "$1" ] || exit 125; shift; exec "$@"'
 _APART = ("--pid", "--fork", "--kill-child", "--mount", "--mount-proc")
 
 
 def wrap(command: list[str], *, network: bool, hidden: tuple[Path, ...]) -> tuple[list[str], bool]:
-    """A command in namespaces of its own, as a command line, and whether this host could give them.
+    """A command in namespaces of its own, as a command line for this process, and whether this host could give them.
+
+    It dies with the process that asks.
 
     Args:
         network: whether it keeps the host's network; otherwise it has one without interfaces.
         hidden: files and directories that it finds empty.
     """
     unshare = _unshare()
-    dies = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    still = ["sh", "-c", _STILL, "sh", str(os.getpid())]
+    dies = ["setpriv", "--pdeathsig", "KILL", *still] if shutil.which("setpriv") else []
     if not unshare:
         return [*dies, *command], False
     present = [str(path) for path in hidden if path.exists()]

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from gprojci_workers import sandbox
+from gprojci_workers import isolation, sandbox
 from gprojci_workers.sandbox import Limits
 
 ROOMY = Limits(seconds=60, memory_bytes=4 * 2**30, output_bytes=10**6)
@@ -162,3 +162,14 @@ def test_it_dies_with_its_parent(tmp_path):
     while alive() and time.monotonic() < give_up:
         time.sleep(0.1)
     assert alive() == []
+
+
+def test_what_begins_after_its_parents_death_ends_at_once(tmp_path):
+    marker = tmp_path / "ran"
+    wrapped, _ = isolation.wrap(["touch", str(marker)], network=False, hidden=())
+    another_parent = subprocess.run(
+        ["sh", "-c", '"$@"; echo $?', "sh", *wrapped], capture_output=True, text=True, check=False
+    )
+    assert (another_parent.stdout, marker.exists()) == ("125\n", False)
+    subprocess.run(wrapped, check=True)
+    assert marker.exists()
