@@ -101,8 +101,8 @@ def main() -> int:
         view.set_content(document)
         picture = optimised(view.screenshot())
         browser.close()
-    (options.out / "check-run.png").write_bytes(picture)
-    print(f"check-run.png  {options.width} × {options.height}  {len(picture) / 1000:.0f} kB")
+    (options.out / "check-run.webp").write_bytes(picture)
+    print(f"check-run.webp  {options.width} × {options.height}  {len(picture) / 1000:.0f} kB")
     return 0 if len(picture) <= LARGEST else 1
 
 
