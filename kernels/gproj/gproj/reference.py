@@ -50,13 +50,13 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             dq, dk, dv = _backward(grad, q, k, v, saved, problem)
             return Gradients(_laid_out(dq, q), _laid_out(dk, k), _laid_out(dv, v))
         gradients = Gradients(torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v))
-        zero_sum = keeps_rows(problem.method)
+        kept = keeps_rows(problem.method)
         for queries, keys in _sequences(problem):
             one = Saved(
                 _dense(saved.o, queries),
                 saved.lse[None, :, queries],
-                _dense(saved.beside_o, queries) if zero_sum else saved.beside_o,
-                saved.strongest[None, :, queries] if zero_sum else saved.strongest,
+                _dense(saved.beside_o, queries) if kept else saved.beside_o,
+                saved.strongest[None, :, queries] if kept else saved.strongest,
             )
             dq, dk, dv = _backward(
                 _dense(grad, queries), _dense(q, queries), _dense(k, keys), _dense(v, keys), one, problem
@@ -68,14 +68,14 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
-    if keeps_rows(problem.method):
+    if problem.method == ZEROSUM:
         return Saved(*zerosum.forward(q, k, v, problem.causal, problem.scale))
     o, lse = unfused.forward(q, k, v, problem.causal, problem.scale)
     return Saved(o, lse, q.new_empty(0), q.new_empty(0, dtype=torch.int32))
 
 
 def _backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, problem: Problem) -> Gradients:
-    if keeps_rows(problem.method):
+    if problem.method == ZEROSUM:
         return Gradients(*zerosum.backward(grad, q, k, v, *saved, problem.causal, problem.scale))
     settings = (grad, q, k, v, saved.o, saved.lse, problem.causal, problem.scale)
     if problem.method == UNFUSED:

@@ -11,7 +11,6 @@ from flash_attn.cute.interface import BwdConfig, _tile_size_bwd_sm90
 from flash_attn.cute.utils import AuxData
 from quack.compile_utils import make_fake_tensor
 
-from gproj.hopper.projected_forward import ProjectedForwardSm90
 from gproj.hopper.row_sum_backward import RowSumBackwardSm90
 from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
 
@@ -44,7 +43,7 @@ def backward_tiles(kernel: Kernel) -> BwdConfig:
 
 @cache
 def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90]) -> Any:
-    """Compiled forward: called with q, k, v, o, lse, scale, and the tensors that its class documents."""
+    """Compiled forward: called with q, k, v, o, lse, scale, and [what stands beside o, key index, k]."""
     tile_m, tile_n = subject_class.tiles(kernel.head_dim, kernel.causal)
     subject = subject_class(
         kernel.dtype,
@@ -62,9 +61,8 @@ def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90]) -> Any:
         intra_wg_overlap=True,
         mma_pv_is_rs=True,
     )
-    q, k, v, o, rows = (_fake(kernel.dtype, 4) for _ in range(5))
+    q, k, v, o, rows, keys = (_fake(kernel.dtype, 4) for _ in range(6))
     lse, index = _fake(Float32, 3, 1), _fake(Int32, 3, 1)
-    more = [_fake(kernel.dtype, 4)] if issubclass(subject_class, ProjectedForwardSm90) else []
     return cute.compile(
         subject,
         q,
@@ -74,7 +72,7 @@ def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90]) -> Any:
         lse,
         Float32(1.0),
         *NOT_USED[:9],
-        AuxData([rows, index, *more]),
+        AuxData([rows, index, keys]),
         *NOT_USED[:2],
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),
         options=OPTIONS,

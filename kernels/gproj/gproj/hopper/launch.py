@@ -20,8 +20,6 @@ from gproj.problem import GPROJ, ZEROSUM, Gradients, Problem, Saved
 
 WARP_GROUP_ROWS = 64
 ELEMENTS = {torch.bfloat16: cutlass.BFloat16, torch.float16: cutlass.Float16}
-
-
 FORWARDS = {ZEROSUM: ZeroSumForwardSm90, GPROJ: ProjectedForwardSm90}
 BACKWARD = RowSumBackwardSm90
 
@@ -38,7 +36,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
             lse,
             problem.scale,
             *NOT_USED[:9],
-            AuxData([*_by_rows(beside_o), strongest, *(_by_rows(k) if problem.method == GPROJ else ())]),
+            AuxData([*_by_rows(beside_o), strongest, *_by_rows(k)]),
             *NOT_USED[:2],
         )
     return Saved(o, lse, beside_o, strongest)

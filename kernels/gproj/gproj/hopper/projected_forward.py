@@ -18,10 +18,7 @@ from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
 
 
 class ProjectedForwardSm90(ZeroSumForwardSm90):
-    """The zero-sum forward with P·K less the anchor in the place of the residual of O.
-
-    `aux_data.tensors` has K once more behind the two results, (batch, seq_k, kv_heads, head_dim).
-    """
+    """The zero-sum forward with P·K less the anchor in the place of the residual of O."""
 
     @staticmethod
     def tiles(head_dim: int, causal: bool) -> tuple[int, int]:
@@ -72,7 +69,7 @@ class ProjectedForwardSm90(ZeroSumForwardSm90):
     def _row_values(self, upper: int, anchor: Int32, head: Int32, batch: Int32) -> cute.Tensor:
         """P·K less the anchor."""
         values = self._columns_of_row(self.tile_hdimv, self.tile_hdim, upper)
-        key = self._more[0][batch, anchor, head // self.qhead_per_kvhead, None]
+        key = self._keys[batch, anchor, head // self.qhead_per_kvhead, None]
         for pair in range(self.tile_hdim // EXTRA):
             two = cute.make_rmem_tensor(2, self.dtype)
             cute.autovec_copy(cute.local_tile(key, (2,), (4 * pair + self._thread % 4,)), two)

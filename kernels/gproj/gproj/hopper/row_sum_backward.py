@@ -14,9 +14,9 @@ from cutlass import Int32, const_expr
 from cutlass.cute.nvgpu import warpgroup
 from flash_attn.cute import utils
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
-from quack import layout_utils, sm90_utils
+from quack import sm90_utils
 
-from gproj.hopper.wide import CHUNK, EXTRA, ROWS, operand_layout, product, storage_with
+from gproj.hopper.wide import CHUNK, EXTRA, ROWS, descriptors, operand_layout, product, storage_with
 
 
 class RowSumBackwardSm90(FlashAttentionBackwardSm90):
@@ -82,9 +82,7 @@ class RowSumBackwardSm90(FlashAttentionBackwardSm90):
     def _wide_operand(self, start: cute.Pointer) -> cute.Tensor:
         """Two chunks of columns as an operand: the descriptors of a product 128 wide serve one of 72."""
         layout = operand_layout(self.dtype, self.tile_n, 2 * CHUNK)
-        operand = layout_utils.transpose_view(cute.make_tensor(start, layout))
-        thread = cute.make_tiled_mma(self._product(2 * CHUNK)).get_slice(0)
-        return thread.make_fragment_B(thread.partition_B(operand))
+        return descriptors(self.dtype, start, layout, 2 * CHUNK, warpgroup.OperandSource.SMEM)
 
     def _product(self, columns: int) -> warpgroup.MmaF16BF16Op:
         return product(self.dtype, columns, warpgroup.OperandSource.SMEM)

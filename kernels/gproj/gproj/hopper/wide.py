@@ -41,6 +41,13 @@ def operand_layout(dtype: Any, rows: int, columns: int) -> cute.Layout:
     return sm90_utils.make_smem_layout(dtype, LayoutEnum.ROW_MAJOR, (rows, columns), None, major_mode_size=CHUNK).outer
 
 
+def descriptors(dtype: Any, start: cute.Pointer, layout: cute.Layout, columns: int, source: Any) -> cute.Tensor:
+    """An operand B in shared memory, of `operand_layout` from `start` on, as a product's instruction takes it."""
+    operand = layout_utils.transpose_view(cute.make_tensor(start, layout))
+    thread = cute.make_tiled_mma(product(dtype, columns, source)).get_slice(0)
+    return thread.make_fragment_B(thread.partition_B(operand))
+
+
 def accumulator(columns: int) -> cute.Tensor:
     """FP32 accumulator of a warp group's 64 rows; its registers go from one block of eight columns to the next."""
     return cute.make_rmem_tensor(_accumulator_layout(columns), Float32)
@@ -77,10 +84,8 @@ class WideProduct:
         chunks = -(-columns // CHUNK) * CHUNK
         source = warpgroup.OperandSource.RMEM
         layout = cute.append(operand_layout(dtype, rows, chunks), stages)
-        operand = layout_utils.transpose_view(cute.make_tensor(start, layout))
-        thread = cute.make_tiled_mma(product(dtype, chunks, source)).get_slice(0)
-        descriptors = thread.make_fragment_B(thread.partition_B(operand))
-        return cls(cute.make_tiled_mma(product(dtype, columns, source)), into, descriptors)
+        operand = descriptors(dtype, start, layout, chunks, source)
+        return cls(cute.make_tiled_mma(product(dtype, columns, source)), into, operand)
 
 
 def multiply(

@@ -45,7 +45,8 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
     """FlashAttention-4's forward with a zero-sum softmax and two more results.
 
     `aux_data.tensors` holds them: the residual of O, (batch, seq_q, heads, head_dim), the columns of each row in the
-    order of `_store_rows`, and the index of the anchor of every row, (batch, heads, seq_q), int32.
+    order of `_store_row`, and the index of the anchor of every row, (batch, heads, seq_q), int32; behind them K once
+    more, (batch, seq_k, kv_heads, head_dim), to read single keys from.
     """
 
     @staticmethod
@@ -73,7 +74,7 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
     def mma(self, *args: Any) -> None:
         """As the base's, with P·V widened, the softmax replaced and the extra results kept for the epilogue."""
         *common, aux_data, _ = args
-        self._residual, self._key_index, *self._more = [assume_tensor_aligned(x) for x in aux_data.tensors]
+        self._beside_o, self._key_index, self._keys = [assume_tensor_aligned(x) for x in aux_data.tensors]
         values, self._thread = common[6].iterator, common[15]
         for stage in range(self.num_stages):
             self._fill_columns(values + (stage * self._stage_stride + self.tile_n * self.columns))
@@ -148,7 +149,7 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
     @cute.jit
     def _store_extra(self, seq_q: Int32, seq_k: Int32, m_block: Int32, head: Int32, batch: Int32) -> None:
         first, quarter = m_block * self.tile_m + self._first_row(), self._thread % 4
-        anchors, index, rows = self._softmaxes.made.key_block, self._key_index, self._residual
+        anchors, index, rows = self._softmaxes.made.key_block, self._key_index, self._beside_o
         for upper in cutlass.range_constexpr(2):
             row = first + EXTRA * upper
             if row < seq_q:
@@ -175,10 +176,7 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
         values = self._row_values(upper, anchor, head, batch)
         for part in cutlass.range_constexpr(cute.size(values) // PIECE):
             piece = cute.make_rmem_tensor(PIECE, self.dtype)
-            wide = cute.make_rmem_tensor(PIECE, Float32)
-            for place in cutlass.range_constexpr(PIECE):
-                wide[place] = values[part * PIECE + place]
-            piece.store(wide.load().to(self.dtype))
+            piece.store(cute.local_tile(values, (PIECE,), (part,)).load().to(self.dtype))
             cute.autovec_copy(piece, cute.local_tile(row, (PIECE,), (4 * part + quarter,)))
 
     def _row_values(self, upper: int, anchor: Int32, head: Int32, batch: Int32) -> cute.Tensor:

@@ -19,12 +19,12 @@ LOG2E = math.log2(math.e)
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
     """O and what the backward needs. Tensors are (batch, heads, seq, head_dim), or packed (total, heads, head_dim)."""
-    zerosum = keeps_rows(problem.method)
+    kept = keeps_rows(problem.method)
     batch, heads, kv_heads, rows = _sizes(q, k, problem)
     o = _result(q, problem)
     lse = q.new_empty(rows, dtype=torch.float32)
-    residual = _result(q, problem) if zerosum else q.new_empty(0)
-    strongest = q.new_empty(rows if zerosum else 0, dtype=torch.int32)
+    residual = _result(q, problem) if kept else q.new_empty(0)
+    strongest = q.new_empty(rows if kept else 0, dtype=torch.int32)
     saved = Saved(o, lse, residual, strongest)
     tile = tiling(FORWARD, problem.method, q.shape[-1], q.device)
     blocks = -(-problem.max_seqlen_q // tile.block_m)
@@ -53,7 +53,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
             blocks,
             problem.scale,
             problem.scale * LOG2E,
-            ZEROSUM=zerosum,
+            ZEROSUM=problem.method == ZEROSUM,
             CAUSAL=problem.causal,
             **_settings(tile, problem, q, k, v, o),
         )
@@ -92,7 +92,7 @@ def backward_dq(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, pro
         _strides(k),
         _strides(v),
         _strides(saved.o),
-        _strides(saved.beside_o) if problem.method == ZEROSUM else (0, 0, 0, 0),
+        _strides(saved.beside_o) if keeps_rows(problem.method) else (0, 0, 0, 0),
         _strides(grad),
         _strides(dq),
         _statistics_strides(saved.lse),
