@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jwt
 
@@ -31,6 +32,7 @@ CLOCK_SECONDS = 60
 JWT_SECONDS = 540
 # An installation token lasts an hour; one this close to its end is not used any more.
 TOKEN_RESERVE = timedelta(minutes=5)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,19 +75,11 @@ class AppClient:
     def get(self, path: str) -> Any:
         """The JSON of a path below `/repos/{owner}/{repo}/`, as that repository's installation."""
         repository = "/".join(path.split("/")[2:4])
-        remembered = repository in self._installations
-        try:
-            return self._read_once(repository, path)
-        except Failure as failure:
-            if not remembered or failure.status not in (401, 404):
-                raise
-        self._forget(repository)
-        return self._read_once(repository, path)
-
-    def _read_once(self, repository: str, path: str) -> Any:
-        installation = self._installation(repository)
-        token = self._token(installation, "reading")
-        return self.rest.read(path, holder=f"installation {installation}", authorization=token.secret)
+        return self._as_installed(
+            repository,
+            "reading",
+            lambda holder, secret: self.rest.read(path, holder=holder, authorization=secret),
+        )
 
     def clone_token(self, repository: str) -> str | None:
         """A new token that reads this one repository for an hour; None, with a warning, where GitHub gives none."""
@@ -119,11 +113,12 @@ class AppClient:
             query={"check_name": report.payload["name"], "filter": "all", "per_page": 100},
         )
         for run in _read(listed, "check_runs", list):
-            app = run.get("app") or {}
-            ours = self.app_id in (str(app.get("id")), app.get("client_id"))
-            if ours and run.get("external_id") == report.payload["external_id"]:
+            if self._is_us(run.get("app")) and run.get("external_id") == report.payload["external_id"]:
                 return int(_read(run, "id", int))
         return None
+
+    def _is_us(self, app: dict[str, Any] | None) -> bool:
+        return app is not None and self.app_id in (str(app.get("id")), app.get("client_id"))
 
     def _comment(self, repository: str, method: str, path: str, body: Any) -> dict[str, Any]:
         return self._ask(repository, method, path, body=body, purpose="commenting")
@@ -136,9 +131,9 @@ class AppClient:
             page += 1
             found = self.get(f"{report.path}?per_page={comments.PER_PAGE}&page={page}")
             for comment in found:
-                app = comment.get("performed_via_github_app") or {}
-                ours = self.app_id in (str(app.get("id")), app.get("client_id"))
-                if ours and comments.MARK in (comment.get("body") or ""):
+                if self._is_us(comment.get("performed_via_github_app")) and comments.MARK in (
+                    comment.get("body") or ""
+                ):
                     return int(_read(comment, "id", int))
         return None
 
@@ -152,19 +147,29 @@ class AppClient:
         query: Any = None,
         purpose: str = "reporting",
     ) -> dict[str, Any]:
-        """A request as the repository's installation.
+        """A request as the repository's installation."""
+        return self._as_installed(
+            repository,
+            purpose,
+            lambda holder, secret: self.rest.request(
+                method, path, holder=holder, authorization=secret, body=body, query=query
+            ),
+        )
+
+    def _as_installed(self, repository: str, purpose: str, ask: Callable[[str, str], T]) -> T:
+        """Asks with the holder of the rate limit and the token of the repository's installation.
 
         Where what was remembered is refused (a token revoked before its end, the App installed anew), it is forgotten
-        and the request made once more.
+        and asked once more.
         """
         remembered = repository in self._installations
         try:
-            return self._ask_once(repository, method, path, body, query, purpose)
+            return self._ask_once(repository, purpose, ask)
         except Failure as failure:
             if not remembered or failure.status not in (401, 404):
                 raise
         self._forget(repository)
-        return self._ask_once(repository, method, path, body, query, purpose)
+        return self._ask_once(repository, purpose, ask)
 
     def _forget(self, repository: str) -> None:
         installation = self._installations.pop(repository, None)
@@ -172,12 +177,9 @@ class AppClient:
             for key in [key for key in self._tokens if key[0] == installation]:
                 self._tokens.pop(key, None)
 
-    def _ask_once(self, repository: str, method: str, path: str, body: Any, query: Any, purpose: str) -> dict[str, Any]:
+    def _ask_once(self, repository: str, purpose: str, ask: Callable[[str, str], T]) -> T:
         installation = self._installation(repository)
-        token = self._token(installation, purpose)
-        return self.rest.request(
-            method, path, holder=f"installation {installation}", authorization=token.secret, body=body, query=query
-        )
+        return ask(f"installation {installation}", self._token(installation, purpose).secret)
 
     def _token(self, installation: int, purpose: str) -> InstallationToken:
         token = self._tokens.get((installation, purpose))
