@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from gprojci_service.comments import language, repository, service
@@ -20,9 +20,8 @@ from gprojci_service.comments.language import Command, CommandUnclear
 from gprojci_service.errors import Conflict, ServiceError
 from gprojci_service.gate import overrides
 from gprojci_service.github import pull_request_comment
-from gprojci_service.github.client import GitHub
+from gprojci_service.github.client import GitHub, read
 from gprojci_service.github.markdown import cell
-from gprojci_service.github.outgoing import Answer
 from gprojci_service.github.rest import Failure
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
@@ -37,7 +36,6 @@ MAY_WRITE = ("write", "admin")
 """GitHub's `permission`; the role `maintain` is given as write, custom roles as what they stand on."""
 SETTLED = timedelta(minutes=1)
 """A commit that came later than this before a comment may not be what its author saw: its whole SHA is asked for."""
-T = TypeVar("T")
 
 
 class CommandRefused(Conflict):
@@ -75,14 +73,14 @@ def ask(github: GitHub, project_name: str, comment: PullRequestComment) -> Asked
     path = f"/repos/{quote(project_name)}"
     try:
         author = quote(comment.author, safe="")
-        allowed = _read(github, f"{path}/collaborators/{author}/permission", _Permission).permission in MAY_WRITE
+        allowed = read(github, f"{path}/collaborators/{author}/permission", _Permission).permission in MAY_WRITE
     except Failure as failure:
         if failure.status != 404:  # a 404 says that there is no such user
             raise
         allowed = False
     if not allowed:
         return Asked(None)
-    asked = Asked(_read(github, f"{path}/pulls/{comment.number}", PullRequestAsked))
+    asked = Asked(read(github, f"{path}/pulls/{comment.number}", PullRequestAsked))
     for sha in {command.sha for command in map(_parsed, comment.lines) if command and command.name == "baseline"}:
         if sha is not None:
             _ask_baseline(github, path, sha, asked)
@@ -94,10 +92,10 @@ def _ask_baseline(github: GitHub, path: str, sha: str, asked: Asked) -> None:
     assert asked.pull_request is not None
     branch = asked.pull_request.base.ref
     try:
-        full = _read(github, f"{path}/commits/{sha}", _Commit).sha
+        full = read(github, f"{path}/commits/{sha}", _Commit).sha
         if not full.startswith(sha):
             raise CommandRefused(f"{sha} is the name of something else than a commit")
-        compared = _read(github, f"{path}/compare/{quote(branch, safe='')}...{full}?per_page=1", _Comparison)
+        compared = read(github, f"{path}/compare/{quote(branch, safe='')}...{full}?per_page=1", _Comparison)
         if compared.status not in ("behind", "identical"):
             raise CommandRefused(f"commit {full[:10]} is not on {branch}; only what was merged can be a baseline")
         asked.baselines[sha] = full
@@ -114,15 +112,6 @@ def _parsed(line: str) -> Command | None:
         return language.parse(line)
     except CommandUnclear:
         return None
-
-
-def _read(github: GitHub, path: str, shape: type[T]) -> T:
-    try:
-        return TypeAdapter(shape).validate_python(github.get(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = f"{path}: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-        raise Failure(Answer("again", reason)) from error
 
 
 def carry_out(session: Session, settings: Settings, row_id: int, asked: Asked) -> None:

@@ -18,7 +18,7 @@ import jwt
 
 from gprojci_service.github import comments
 from gprojci_service.github.outgoing import Answer, Outgoing
-from gprojci_service.github.rest import Failure, Rest
+from gprojci_service.github.rest import Failure, Rest, pages
 
 logger = logging.getLogger(__name__)
 
@@ -125,16 +125,9 @@ class AppClient:
 
     def _find_comment(self, report: Outgoing) -> int | None:
         """The comment that an earlier request made although its answer was lost."""
-        found: list[Any] | None = None
-        page = 0
-        while found is None or len(found) == comments.PER_PAGE:
-            page += 1
-            found = self.get(f"{report.path}?per_page={comments.PER_PAGE}&page={page}")
-            for comment in found:
-                if self._is_us(comment.get("performed_via_github_app")) and comments.MARK in (
-                    comment.get("body") or ""
-                ):
-                    return int(_read(comment, "id", int))
+        for comment in pages(self.get, report.path):
+            if self._is_us(comment.get("performed_via_github_app")) and comments.MARK in (comment.get("body") or ""):
+                return int(_read(comment, "id", int))
         return None
 
     def _ask(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from gprojci_service.github import comments
 from gprojci_service.github.app import AppClient
@@ -11,6 +14,7 @@ from gprojci_service.github.rest import Failure, Rest
 from gprojci_service.settings import Settings
 
 TIMEOUT_SECONDS = 15.0
+T = TypeVar("T")
 
 
 class GitHub(Protocol):
@@ -86,3 +90,20 @@ def connect(settings: Settings) -> GitHub:
     if settings.github_token is not None:
         return TokenClient(settings.github_api_url, settings.github_token.get_secret_value())
     return Recorder()
+
+
+def read(github: GitHub, path: str, shape: type[T]) -> T:
+    """What GitHub says below `/repos/{owner}/{repo}/`, in the shape that it documents.
+
+    Raises:
+        Failure: GitHub does not answer, or not as it documents; it names the path.
+    """
+    try:
+        return TypeAdapter(shape).validate_python(github.get(path))
+    except Failure as failure:
+        raise Failure(replace(failure.answer, detail=f"{path}: {failure}"), failure.status) from failure
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        reason = f"{path}: {where}: {first['msg']}; is GPROJCI_GITHUB_API_URL that of GitHub's API?"
+        raise Failure(Answer("again", reason)) from error

@@ -9,7 +9,6 @@ from gprojci_service.github.outgoing import Answer, Outgoing
 from gprojci_service.github.rest import Failure
 
 MARK = "<!-- gprojci: the one comment of ours, kept up to date -->"
-PER_PAGE = 100
 
 Ask = Callable[[str, str, Any], dict[str, Any]]
 """Method, path and body to the JSON object of a success; raises Failure."""

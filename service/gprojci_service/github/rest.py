@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ssl
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -23,8 +24,10 @@ LONGEST_REST_SECONDS = 3 * 3600.0
 NOT_MODIFIED = 304
 REDIRECTS = (301, 302, 307, 308)
 MOST_REDIRECTS = 5
+PER_PAGE = 100
 REMEMBERED = 1000
 """Answers kept for the next conditional request, the least recently used forgotten first."""
+T = TypeVar("T")
 
 
 class Failure(Exception):
@@ -157,6 +160,16 @@ class Rest:
         if until is not None or status >= 500 or status == 408:
             return Failure(Answer("again", detail, until), status)
         return Failure(Answer("refused", detail), status)
+
+
+def pages(read: Callable[[str], list[T]], path: str) -> Iterator[T]:
+    """The items of a list, page by page: `read` gives those of the page at a path, and a short page is the last."""
+    number, found = 0, PER_PAGE
+    while found == PER_PAGE:
+        number += 1
+        page = read(f"{path}{'&' if '?' in path else '?'}per_page={PER_PAGE}&page={number}")
+        found = len(page)
+        yield from page
 
 
 def _json(answer: httpx.Response) -> Any:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from urllib.parse import quote
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from gprojci_service.github.client import GitHub, Recorder
+from gprojci_service.github.client import GitHub, Recorder, read
 from gprojci_service.github.rest import Failure
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ def moved(github: GitHub, repository: str, number: int, head_sha: str) -> str:
     if isinstance(github, Recorder):
         return ""
     try:
-        asked = _PullRequest.model_validate(github.get(f"/repos/{quote(repository)}/pulls/{number}"))
-    except (Failure, ValidationError) as error:
+        asked = read(github, f"/repos/{quote(repository)}/pulls/{number}", _PullRequest)
+    except Failure as error:
         logger.warning("pull request %d of %s is not looked at before its build: %s", number, repository, error)
         return ""
     if asked.head.sha == head_sha:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
 from urllib.parse import quote
 
-from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.orm import Session
 
-from gprojci_service.github.client import GitHub
-from gprojci_service.github.outgoing import Answer
-from gprojci_service.github.rest import Failure
+from gprojci_service.github.client import GitHub, read
+from gprojci_service.github.rest import pages
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Project, PullRequest, now
@@ -30,15 +27,8 @@ from gprojci_service.webhooks.schemas import BranchPayload, GitReference, PullRe
 
 logger = logging.getLogger(__name__)
 
-PER_PAGE = 100
 # What changed this shortly before GitHub was asked has its webhook still on the way.
 ON_THE_WAY = timedelta(minutes=1)
-
-T = TypeVar("T")
-_BRANCH: TypeAdapter[BranchPayload] = TypeAdapter(BranchPayload)
-_PULL_REQUEST: TypeAdapter[PullRequestAsked] = TypeAdapter(PullRequestAsked)
-_REFERENCES: TypeAdapter[list[GitReference]] = TypeAdapter(list[GitReference])
-_PULL_REQUESTS: TypeAdapter[list[PullRequestAsked]] = TypeAdapter(list[PullRequestAsked])
 
 
 @dataclass(frozen=True)
@@ -60,16 +50,11 @@ def look(github: GitHub, repository: str, branch: str, known_open: Iterable[int]
     """
     asked_at = now()
     path = f"/repos/{repository}"
-    head = _read(github, f"{path}/branches/{quote(branch)}", _BRANCH)
-    found: list[PullRequestAsked] = []
-    page: list[PullRequestAsked] | None = None
-    while page is None or len(page) == PER_PAGE:
-        number = len(found) // PER_PAGE + 1
-        page = _read(github, f"{path}/pulls?state=open&per_page={PER_PAGE}&page={number}", _PULL_REQUESTS)
-        found += page
+    head = read(github, f"{path}/branches/{quote(branch)}", BranchPayload)
+    found = list(pages(lambda page: read(github, page, list[PullRequestAsked]), f"{path}/pulls?state=open"))
     listed = {pull_request.number for pull_request in found}
-    found += [_read(github, f"{path}/pulls/{number}", _PULL_REQUEST) for number in known_open if number not in listed]
-    groups = _read(github, f"{path}/git/matching-refs/{quote(_groups(branch))}", _REFERENCES)
+    found += [read(github, f"{path}/pulls/{number}", PullRequestAsked) for number in known_open if number not in listed]
+    groups = read(github, f"{path}/git/matching-refs/{quote(_groups(branch))}", list[GitReference])
     return Seen(asked_at, head.commit.sha, found, groups)
 
 
@@ -140,15 +125,3 @@ def _is_as_known(known: PullRequest, asked: PullRequestAsked) -> bool:
     """The base's SHA is left out: it moves with every push to the base, which asks for no new measurement."""
     before = (known.state, known.draft, known.head_sha, known.base_ref)
     return before == (asked.state, asked.draft, asked.head.sha, asked.base.ref)
-
-
-def _read(github: GitHub, path: str, shape: TypeAdapter[T]) -> T:
-    try:
-        return shape.validate_python(github.get(path))
-    except Failure as failure:
-        raise Failure(replace(failure.answer, detail=f"{path}: {failure}"), failure.status) from failure
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = f"{path}: {where}: {first['msg']}; is GPROJCI_GITHUB_API_URL that of GitHub's API?"
-        raise Failure(Answer("again", reason)) from error
