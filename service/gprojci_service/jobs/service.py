@@ -95,7 +95,7 @@ def create(
         if pull_request and pull_request.draft and kind != "baseline":
             job.state = "draft"
         else:
-            _set_first_state(job, pull_request)
+            _set_first_state(session, job)
         known = repository.by_dedup_key(session, job.dedup_key)
         if known is not None:
             if known.state == "draft" and job.state != "draft":
@@ -108,9 +108,7 @@ def create(
         except IntegrityError:  # another transaction made it between the look and the insert
             continue
         created.append(job.id)
-        github.announce(session, settings, project, job)
-        if job.state == "queued":
-            send_after_commit(session, MEASURE, job.id, queue=measure_queue(on))
+        _announce(session, settings, project, job)
     if pull_request and kind != "baseline":
         _supersede(session, pull_request, base_sha, created)
     return created
@@ -118,11 +116,24 @@ def create(
 
 def ready(session: Session, settings: Settings, project: Project, job: Job) -> None:
     """Lets a draft's job go its way: its pull request is ready, or somebody asked for it all the same."""
-    pull_request = session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
-    _set_first_state(job, pull_request)
-    github.announce(session, settings, project, job, phase="ready")
+    _set_first_state(session, job)
+    _announce(session, settings, project, job, phase="ready")
+
+
+def _announce(session: Session, settings: Settings, project: Project, job: Job, phase: str = "created") -> None:
+    """Has GitHub told of a job, and the workers, if it may be measured at once."""
+    github.announce(session, settings, project, job, phase)
     if job.state == "queued":
-        send_after_commit(session, MEASURE, job.id, queue=measure_queue(job.hardware))
+        _hint(session, job)
+
+
+def _hint(session: Session, job: Job) -> None:
+    """Tells the workers of the job's hardware class that it is queued."""
+    send_after_commit(session, MEASURE, job.id, queue=measure_queue(job.hardware))
+
+
+def _pull_request(session: Session, job: Job) -> PullRequest | None:
+    return session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
 
 
 def _must_be_active(project: Project) -> None:
@@ -228,13 +239,13 @@ def approve(session: Session, job_id: int, head_sha: str, by: str) -> Job:
     for one in same:
         one.state, one.detail, one.approved_at, one.approved_by = "queued", None, now(), by
         github.approved(session, one)
-        send_after_commit(session, MEASURE, one.id, queue=measure_queue(one.hardware))
+        _hint(session, one)
     return job
 
 
 def _moved(session: Session, job: Job) -> str:
     """Why an approval does not carry: the pull request has another head by now; empty where it has not."""
-    pull_request = session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
+    pull_request = _pull_request(session, job)
     if pull_request is None or pull_request.head_sha == job.head_sha:
         return ""
     return f"pull request {pull_request.number} is at commit {pull_request.head_sha[:10]} now"
@@ -242,8 +253,7 @@ def _moved(session: Session, job: Job) -> str:
 
 def approved_pull_request(session: Session, job_id: int) -> PullRequest | None:
     """The pull request of a job whose commit was built only for an approval: GitHub is asked for its head once more."""
-    job = get(session, job_id)
-    pull_request = session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
+    pull_request = _pull_request(session, get(session, job_id))
     return pull_request if pull_request is not None and pull_request.untrusted else None
 
 
@@ -281,12 +291,10 @@ def rerun(session: Session, settings: Settings, job_id: int) -> Job:
         approved_at=job.approved_at,
         approved_by=job.approved_by,
     )
-    _set_first_state(again, session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None)
+    _set_first_state(session, again)
     session.add(again)
     session.flush()
-    github.announce(session, settings, project, again)
-    if again.state == "queued":
-        send_after_commit(session, MEASURE, again.id, queue=measure_queue(again.hardware))
+    _announce(session, settings, project, again)
     return again
 
 
@@ -315,8 +323,9 @@ def _kind_of_measurement(job: Job) -> tuple[str, int | None, str | None, bool]:
     return job.hardware, job.pull_request_id, job.base_sha, job.kind == "baseline"
 
 
-def _set_first_state(job: Job, pull_request: PullRequest | None) -> None:
+def _set_first_state(session: Session, job: Job) -> None:
     """The commit of a fork or a first-time author waits until somebody has approved it; others are queued at once."""
+    pull_request = _pull_request(session, job)
     why = pull_request.untrusted if pull_request else ""
     if why and job.approved_at is None:
         job.state, job.detail = "awaiting_approval", why
@@ -397,7 +406,7 @@ def fail_or_retry(session: Session, settings: Settings, attempt: Attempt, kind: 
         return
     if kind in TRANSIENT and attempt.number < settings.max_attempts:
         job.state = "queued"
-        send_after_commit(session, MEASURE, job.id, queue=measure_queue(job.hardware))
+        _hint(session, job)
     else:
         job.state, job.failure_kind, job.detail = "deciding", kind, detail
         send_after_commit(session, DECIDE, job.id)
