@@ -12,6 +12,7 @@ from gprojci_service.github import outbox
 from gprojci_service.github.outgoing import Answer
 from gprojci_service.jobs.tasks import reap
 from gprojci_service.models import GithubReport, Project, now
+from gprojci_service.retries import next_attempt
 from gprojci_service.settings import load_settings
 
 HEAD, NEXT = "a" * 40, "c" * 40
@@ -281,7 +282,7 @@ def test_tries_come_later_each_time_and_not_all_at_once():
     moment = now()
 
     def delays(attempts, not_before=None):
-        found = {(outbox.next_attempt(moment, attempts, not_before) - moment).total_seconds() for _ in range(50)}
+        found = {(next_attempt(moment, attempts, not_before) - moment).total_seconds() for _ in range(50)}
         assert len(found) > 1
         return found
 

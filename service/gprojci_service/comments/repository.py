@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from gprojci_service import retries
 from gprojci_service.models import PullRequestComment
 
 
@@ -42,9 +43,5 @@ def first_pending(session: Session, project_id: int, number: int) -> PullRequest
 def due(session: Session, created_before: datetime, moment: datetime) -> Sequence[int]:
     """Pending comments, oldest first, whose message may be lost or whose time to be tried again has come."""
     return session.scalars(
-        select(PullRequestComment.id)
-        .where(PullRequestComment.state == "pending", PullRequestComment.created_at < created_before)
-        .where(or_(PullRequestComment.next_attempt_at.is_(None), PullRequestComment.next_attempt_at <= moment))
-        .order_by(PullRequestComment.github_id)
-        .limit(1000)
+        retries.due(PullRequestComment, created_before, moment).order_by(PullRequestComment.github_id)
     ).all()

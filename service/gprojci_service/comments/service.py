@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.comments import language, repository
 from gprojci_service.database import send_after_commit
-from gprojci_service.github import outbox
+from gprojci_service.github.outbox import GIVE_UP_AFTER
 from gprojci_service.github.outgoing import Answer
 from gprojci_service.models import Project, PullRequestComment, now
 from gprojci_service.queue import CARRY_OUT_COMMENT
+from gprojci_service.retries import next_attempt
 
 
 def receive(
@@ -51,9 +52,7 @@ def receive(
 def turn_of(session: Session, row_id: int) -> PullRequestComment | None:
     """The comment, if it is to be carried out now: pending, due, and the first of its pull request."""
     comment = repository.by_id(session, row_id)
-    if comment is None or comment.state != "pending":
-        return None
-    if comment.next_attempt_at is not None and comment.next_attempt_at > now():
+    if comment is None or comment.state != "pending" or comment.waits(now()):
         return None
     first = repository.first_pending(session, comment.project_id, comment.number)
     return comment if first is not None and first.id == comment.id else None
@@ -70,8 +69,8 @@ def put_off(session: Session, row_id: int, answer: Answer) -> PullRequestComment
     moment = now()
     comment.attempts += 1
     comment.detail, comment.next_attempt_at = answer.detail, None
-    if answer.outcome == "again" and moment - comment.created_at < outbox.GIVE_UP_AFTER:
-        comment.next_attempt_at = outbox.next_attempt(moment, comment.attempts, answer.not_before)
+    if answer.outcome == "again" and moment - comment.created_at < GIVE_UP_AFTER:
+        comment.next_attempt_at = next_attempt(moment, comment.attempts, answer.not_before)
         return None
     comment.state, comment.done_at = "failed", moment
     send_next(session, comment)

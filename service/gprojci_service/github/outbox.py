@@ -6,8 +6,7 @@ newest is sent, and never two of them at once: what GitHub shows never goes back
 
 from __future__ import annotations
 
-import random
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import cast
 
 from sqlalchemy.orm import Session
@@ -17,12 +16,11 @@ from gprojci_service.github import repository
 from gprojci_service.github.outgoing import Answer, Kind, Outgoing
 from gprojci_service.models import GithubReport, now
 from gprojci_service.queue import REPORT_TO_GITHUB
+from gprojci_service.retries import next_attempt
 
 # While a report is being sent nobody else sends it or one of the same job; longer than all its requests may take.
 SENDING = timedelta(minutes=3)
 GIVE_UP_AFTER = timedelta(days=7)
-FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 5.0, 900.0
-_RANDOM = random.SystemRandom()
 
 
 def enqueue(session: Session, report: GithubReport) -> None:
@@ -40,10 +38,10 @@ def take(session: Session, report_id: int) -> Outgoing | None:
     reports = repository.locked_of_subject(session, found)
     report = next(one for one in reports if one.id == report_id)
     moment = now()
-    if report.state != "pending" or _waits(report, moment):
+    if report.state != "pending" or report.waits(moment):
         return None
     others = [one for one in reports if one is not report]
-    held = [one.next_attempt_at for one in others if one.state == "pending" and _waits(one, moment)]
+    held = [one.next_attempt_at for one in others if one.state == "pending" and one.waits(moment)]
     if held:  # one of them is being sent, or GitHub asked to wait; afterwards it is this one's turn
         report.next_attempt_at = max(filter(None, held))
         return None
@@ -87,21 +85,7 @@ def record_answer(session: Session, report_id: int, answer: Answer) -> None:
             send_after_commit(session, REPORT_TO_GITHUB, waiting.id)
 
 
-def next_attempt(moment: datetime, attempts: int, not_before: datetime | None) -> datetime:
-    """When to try again: twice as late each time, up to a quarter of an hour, and never before GitHub allows it.
-
-    Chance spreads what was held up together, so that it does not come back together.
-    """
-    delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(attempts - 1, 20), LONGEST_DELAY_SECONDS)
-    spread = timedelta(seconds=delay * _RANDOM.uniform(0.5, 1.0))
-    return moment + spread if not_before is None else max(not_before, moment) + spread
-
-
 def _is_another_jobs_by_now(session: Session, report: GithubReport) -> bool:
     """A commit status is a commit's: what an older job still has to say of it must not hide a newer job's."""
     is_status = report.kind == "commit_status"
     return is_status and repository.has_newer_status(session, report)
-
-
-def _waits(report: GithubReport, moment: datetime) -> bool:
-    return report.next_attempt_at is not None and report.next_attempt_at > moment

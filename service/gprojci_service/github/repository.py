@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from gprojci_service import retries
 from gprojci_service.models import GithubReport, Job, Project, PullRequest, PullRequestComment, Verdict
 
 
@@ -98,10 +99,4 @@ def jobs_at_head(session: Session, pull_request: PullRequest) -> list[tuple[Job,
 
 def due(session: Session, created_before: datetime, moment: datetime) -> Sequence[int]:
     """Pending reports, oldest first, whose message may be lost or whose time to be tried again has come."""
-    return session.scalars(
-        select(GithubReport.id)
-        .where(GithubReport.state == "pending", GithubReport.created_at < created_before)
-        .where(or_(GithubReport.next_attempt_at.is_(None), GithubReport.next_attempt_at <= moment))
-        .order_by(GithubReport.id)
-        .limit(1000)
-    ).all()
+    return session.scalars(retries.due(GithubReport, created_before, moment).order_by(GithubReport.id)).all()

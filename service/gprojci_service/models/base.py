@@ -54,3 +54,17 @@ class Keyed:
     """The integer primary key."""
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
+
+
+class Retried(Keyed):
+    """What is tried until it is done: pending, with the moment before which nobody tries it again."""
+
+    state: Mapped[str] = mapped_column(default="pending", index=True)
+    attempts: Mapped[int] = mapped_column(default=0)
+    next_attempt_at: Mapped[datetime | None]
+    """Not to be tried before; None is at once. While it is being tried: when whoever does is given up for lost."""
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+    def waits(self, moment: datetime) -> bool:
+        """Whether its time has not come yet."""
+        return self.next_attempt_at is not None and self.next_attempt_at > moment

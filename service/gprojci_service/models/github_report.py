@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gprojci_service.models.base import Base, Keyed, now
+from gprojci_service.models.base import Base, Retried
 
 REPORT_STATES = ("pending", "sent", "recorded", "failed")
 
 
-class GithubReport(Keyed, Base):
+class GithubReport(Retried, Base):
     """One request to GitHub; `recorded` is kept here only: no credentials were set, or a newer one took its place."""
 
     __tablename__ = "github_report"
@@ -36,15 +36,10 @@ class GithubReport(Keyed, Base):
     """Where such a thing is created, below the API's base URL: `/repos/…`."""
     payload: Mapped[dict[str, Any]]
     """The whole state to be shown."""
-    state: Mapped[str] = mapped_column(default="pending", index=True)
-    attempts: Mapped[int] = mapped_column(default=0)
-    next_attempt_at: Mapped[datetime | None]
-    """Not to be sent before; None is at once. While it is being sent: when the sender is given up for lost."""
     check_run_id: Mapped[int | None] = mapped_column(BigInteger)
     """GitHub's number of the check run that this report created or changed."""
     comment_id: Mapped[int | None] = mapped_column(BigInteger)
     """GitHub's number of the comment that this report created or changed."""
     detail: Mapped[str | None]
     """What GitHub answered, or why it was not sent."""
-    created_at: Mapped[datetime] = mapped_column(default=now)
     sent_at: Mapped[datetime | None]

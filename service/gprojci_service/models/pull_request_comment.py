@@ -8,13 +8,16 @@ from typing import Any
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gprojci_service.models.base import Base, Keyed, now
+from gprojci_service.models.base import Base, Retried
 
 COMMENT_STATES = ("pending", "done", "refused", "failed")
 
 
-class PullRequestComment(Keyed, Base):
-    """One comment; GitHub's number makes a second delivery of it the same comment."""
+class PullRequestComment(Retried, Base):
+    """One comment; GitHub's number makes a second delivery of it the same comment.
+
+    Its state is pending; done; refused: its author may not; failed: GitHub could not be asked whether he may.
+    """
 
     __tablename__ = "pull_request_comment"
     __table_args__ = (
@@ -31,15 +34,9 @@ class PullRequestComment(Keyed, Base):
     html_url: Mapped[str | None]
     lines: Mapped[list[Any]]
     """The lines that are commands, in order."""
-    state: Mapped[str] = mapped_column(default="pending", index=True)
-    """pending; done; refused: its author may not; failed: GitHub could not be asked whether he may."""
     results: Mapped[list[Any]] = mapped_column(default=list)
     """`[{"line", "ok", "text"}]`, one for each line."""
     detail: Mapped[str | None]
-    attempts: Mapped[int] = mapped_column(default=0)
-    next_attempt_at: Mapped[datetime | None]
-    """Not to be carried out before; None is at once."""
     commented_at: Mapped[datetime]
     """By GitHub's clock."""
-    created_at: Mapped[datetime] = mapped_column(default=now)
     done_at: Mapped[datetime | None]

@@ -12,11 +12,11 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from gprojci_service.database import send_after_commit
-from gprojci_service.github.outbox import next_attempt
 from gprojci_service.models import Notification, NotificationChannel, now
 from gprojci_service.notifications import formats, repository
 from gprojci_service.notifications.delivery import DEADLINE_SECONDS, Answer, Letter
 from gprojci_service.queue import NOTIFY
+from gprojci_service.retries import next_attempt
 
 SENDING = timedelta(seconds=3 * DEADLINE_SECONDS)
 """While a message is being sent nobody else sends it; longer than a delivery may take."""
@@ -39,9 +39,7 @@ def enqueue(
 def take(session: Session, public_url: str, notification_id: int) -> Letter | None:
     """Takes a message for sending, or None where it is not its turn."""
     found, moment = repository.locked(session, notification_id), now()
-    if found is None or found.state != "pending":
-        return None
-    if found.next_attempt_at is not None and found.next_attempt_at > moment:
+    if found is None or found.state != "pending" or found.waits(moment):
         return None
     channel = repository.channel(session, found.channel_id)
     if channel is None or channel.disabled_reason is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from gprojci_service import retries
 from gprojci_service.models import Notification, NotificationChannel
 
 
@@ -54,10 +55,4 @@ def of_channel(session: Session, channel_id: int, limit: int) -> Sequence[Notifi
 
 def due(session: Session, created_before: datetime, moment: datetime) -> Sequence[int]:
     """Pending messages, oldest first, whose hint may be lost or whose time to be tried again has come."""
-    return session.scalars(
-        select(Notification.id)
-        .where(Notification.state == "pending", Notification.created_at < created_before)
-        .where(or_(Notification.next_attempt_at.is_(None), Notification.next_attempt_at <= moment))
-        .order_by(Notification.id)
-        .limit(1000)
-    ).all()
+    return session.scalars(retries.due(Notification, created_before, moment).order_by(Notification.id)).all()
