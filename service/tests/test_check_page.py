@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from gprojci_service.gate.check_page import Case, output
 from gprojci_service.gate.decision import decide, without_report
 from gprojci_service.gate.finding import Decision, Finding
-from gprojci_service.github.markdown import code, fence, literal, table
+from gprojci_service.github.markdown import code, fence, literal, prose, table
 from gprojci_service.models import Job, Project
 from gprojci_suite.contract.errors import Problem
 from gprojci_suite.contract.manifest import parse
@@ -136,16 +136,18 @@ def test_an_error_says_what_to_do_and_neutral_that_it_does_not_block(make_report
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_no_markup(text):
-    for line in (literal(text), code(text)):
+    for line in (literal(text), code(text), prose(text)):
         assert "\n" not in line
         assert "\x1b" not in line
         assert "\u202e" not in line
-    shown_in_table = table(("a",), [(literal(text),), (code(text),)], 10_000, "")
-    assert [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in shown_in_table] == [2, 2, 2, 2]
+    shown_in_table = table(("a",), [(literal(text),), (code(text),), (prose(text),)], 10_000, "")
+    assert [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in shown_in_table] == [2] * 5
     plain = literal(text)
     assert not re.search(r"(?<!\\)[<\[!`*_#&|]", plain)
     assert not re.search(r"@\w|#\d|GH-\d|://|www\.\w", plain)
     assert code(text).count("`") == 2
+    assert prose(text.replace("`", "")) == literal(text.replace("`", ""))
+    assert prose(f"{text.replace('`', '')} `a_b|c`").endswith(" `a_b¦c`")
     marks, *inside, end = fence(text)
     assert marks == end
     assert all(marks not in line for line in inside)

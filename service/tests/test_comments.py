@@ -141,7 +141,7 @@ def test_a_pull_request_is_commanded_by_comments(thread, service, github):
     )
     assert thread.react("/gprojci accept dq_error_ceiling <b>known</b> @all | since May", "root") == "+1"
     assert "✅ pass" in thread.ours()
-    assert "&lt;b>known&lt;/b> @\u200ball \\| since May" in thread.ours()
+    assert "\\<b\\>known\\</b\\> @\u200ball \\| since May" in thread.ours()
     assert github.statuses[-1]["state"] == "success"
     with service.context.database.session(writes=False) as session:
         override = session.scalars(select(Override)).one()

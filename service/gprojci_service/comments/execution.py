@@ -21,7 +21,7 @@ from gprojci_service.errors import Conflict, ServiceError
 from gprojci_service.gate import overrides
 from gprojci_service.github import pull_request_comment
 from gprojci_service.github.client import GitHub, read
-from gprojci_service.github.markdown import cell
+from gprojci_service.github.markdown import prose
 from gprojci_service.github.rest import Failure
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
@@ -36,6 +36,8 @@ MAY_WRITE = ("write", "admin")
 """GitHub's `permission`; the role `maintain` is given as write, custom roles as what they stand on."""
 SETTLED = timedelta(minutes=1)
 """A commit that came later than this before a comment may not be what its author saw: its whole SHA is asked for."""
+LONGEST_TEXT = 1000
+"""Characters of the reason why a command was refused; it quotes the reason of an acceptance at most."""
 
 
 class CommandRefused(Conflict):
@@ -177,7 +179,7 @@ class _Performance:
             with self.session.begin_nested():
                 started, text = do[command.name](command)
         except ServiceError as error:
-            return {"line": line, "ok": False, "started": False, "text": cell(error.detail)}
+            return {"line": line, "ok": False, "started": False, "text": prose(error.detail, LONGEST_TEXT)}
         return {"line": line, "ok": True, "started": started, "text": text}
 
     @property

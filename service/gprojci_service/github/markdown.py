@@ -14,24 +14,19 @@ MARKS = {"pass": "✅", "fail": "❌", "neutral": "⚪", "error": "⚠️"}
 BREAK = "\u200b"
 """A zero-width space: parts what GitHub would make a mention, an issue or a link of."""
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]()<>#+!|~&^$])")
+_CODE = re.compile(r"`([^`]+)`")
 _LINKS = re.compile(r"(@|#|:(?=//)|(?<=www)\.|(?<=GH)-)", re.IGNORECASE)
 
 
-def cell(text: str) -> str:
-    """A text for a cell of a table: none of it becomes markup, and nobody is mentioned by it."""
-    return (
-        text.replace("\\", "\\\\")
-        .replace("|", "\\|")
-        .replace("\n", " ")
-        .replace("<", "&lt;")
-        .replace("[", "\\[")
-        .replace("@", "@\u200b")
-    )
-
-
 def literal(text: str, at_most: int = 500) -> str:
-    """One line of text that reads as it is written."""
-    return _LINKS.sub(lambda match: match[0] + BREAK, _PUNCTUATION.sub(r"\\\1", _line(text, at_most)))
+    """One line of text that reads as it is written, in a cell of a table as well."""
+    return _escaped(_line(text, at_most))
+
+
+def prose(text: str, at_most: int = 500) -> str:
+    """One line of our own words that may quote others': literal, but for what stands between back-quotes as code."""
+    parts = _CODE.split(_line(text, at_most))
+    return "".join(code(part, at_most) if number % 2 else _escaped(part) for number, part in enumerate(parts))
 
 
 def code(text: str, at_most: int = 100) -> str:
@@ -69,6 +64,10 @@ def size(lines: Iterable[str]) -> int:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _escaped(line: str) -> str:
+    return _LINKS.sub(lambda match: match[0] + BREAK, _PUNCTUATION.sub(r"\\\1", line))
 
 
 def _line(text: str, at_most: int) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.comments.language import help_table
+from gprojci_service.comments.language import LONGEST_LINE, help_table
 from gprojci_service.github import outbox, repository
 from gprojci_service.github.comments import MARK
-from gprojci_service.github.markdown import MARKS, cell
+from gprojci_service.github.markdown import MARKS, literal
 from gprojci_service.models import GithubReport, Job, Project, PullRequest, PullRequestComment, Verdict
 
 SHOWN_COMMANDS = 20
@@ -67,11 +67,11 @@ def _body(session: Session, pull_request: PullRequest, taken: list[PullRequestCo
     lines += [_job_line(session, job, verdict) for job, verdict in jobs] or ["| | | nothing is measured yet |"]
     lines += ["", "| command | by | what came of it |", "|---|---|---|"]
     for comment in reversed(taken):
-        author = cell(comment.author)
+        author = literal(comment.author)
         by = f"[{author}]({comment.html_url})" if comment.html_url else author
         for result in comment.results:
             mark = "" if result["ok"] else "⚠️ "
-            lines.append(f"| {cell(result['line'])} | {by} | {mark}{result['text']} |")
+            lines.append(f"| {literal(result['line'], LONGEST_LINE)} | {by} | {mark}{result['text']} |")
     lines += ["", "<details><summary>Commands</summary>", "", help_table(), "", "</details>"]
     return "\n".join(lines)
 
@@ -82,5 +82,7 @@ def _job_line(session: Session, job: Job, verdict: Verdict | None) -> str:
     against = f" against {job.base_sha[:10]}, decides no merge" if job.kind == "baseline" and job.base_sha else ""
     if verdict is None:
         state = _WORDS.get(job.state, job.state)
-        return f"| {state} | {job.hardware}{against} | {cell(job.detail or '')} {link} |"
-    return f"| {MARKS[verdict.verdict]} {verdict.verdict} | {job.hardware}{against} | {cell(verdict.summary)} {link} |"
+        return f"| {state} | {job.hardware}{against} | {literal(job.detail or '')} {link} |"
+    return (
+        f"| {MARKS[verdict.verdict]} {verdict.verdict} | {job.hardware}{against} | {literal(verdict.summary)} {link} |"
+    )
