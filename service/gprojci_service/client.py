@@ -6,8 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -66,23 +65,13 @@ class ServiceCommand(click.Command):
 
 
 class ServiceGroup(click.Group):
-    """A group whose commands are about a running service."""
+    """A group whose commands are about a running service; what they share may also stand before their names."""
 
     command_class = ServiceCommand
 
-
-def speaks_to_the_service(group: Callable[[], None]) -> Callable[..., None]:
-    """Gives a plain group `--url` and `--token` before its commands, and these the client as their object."""
-
-    @click.option("--url", help="Address of the service (GPROJCI_URL).", expose_value=False, callback=_remember(_URL))
-    @click.option("--token", help="Token of scope write.", expose_value=False, callback=_remember(_TOKEN))
-    @click.pass_context
-    @wraps(group)
-    def connected(context: click.Context) -> None:
-        context.obj = context.with_resource(connect(context))
-        group()
-
-    return connected
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.params += _shared_options()
 
 
 def connect(context: click.Context) -> httpx.Client:

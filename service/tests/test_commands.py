@@ -158,6 +158,7 @@ def test_history_is_backfilled_compared_searched_and_exported(terminal, make_rep
 def test_projects_tokens_and_schedules_are_managed(terminal):
     assert "o/r: main is measured next" in terminal.type("schedule", "set").output
     assert terminal.json("schedule", "list")[0]["cron"] == "0 2 * * *"
+    assert json.loads(terminal.type("schedule", "--json", "list").stdout) == terminal.json("schedule", "list")
     terminal.type("schedule", "set", "whenever", code=2)
     terminal.type("schedule", "remove")
     secret = terminal.json("token", "create", "ci", "--scope", "write", "--expires-in-days", "3")
@@ -199,6 +200,25 @@ def test_each_error_is_one_line_that_says_what_to_do(terminal, monkeypatch, caps
     code, words = typed("bisect", "--metric", "dq_error")
     assert (code, words) == (2, "gprojci: Missing option '--good'; see `gprojci bisect start --help`\n")
     assert typed("--help")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["regression", "--url", "here", "list"],
+        ["regression", "list", "--url", "here"],
+        ["regression", "--url", "http://127.0.0.1:9", "list", "--url", "here"],
+        ["notification", "--url", "here", "remove", "1"],
+        ["github", "--url", "here", "setup"],
+        ["bisect", "--url", "here", "list"],
+        ["bisect", "--url", "here", "--good", "HEAD", "--metric", "dq_error"],
+        ["bisect", "--good", "HEAD", "--url", "here", "--metric", "dq_error"],
+    ],
+    ids=" ".join,
+)
+def test_a_group_takes_the_address_before_its_commands_and_they_take_it_after(words):
+    answered = CliRunner().invoke(gprojci_service.cli.cli, words)
+    assert (answered.exit_code, "'here' must begin with http://" in answered.output) == (2, True)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -23,14 +23,14 @@ EXIT_CODES = {"running": 0, "found": 1, "not_worse": 0, "failed": 3, "cancelled"
 class _StartsUnlessTold(ServiceGroup):
     """Takes options without a command as those of `start`."""
 
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Puts `start` before options that are not the group's own."""
-        if args and args[0].startswith("-") and args[0] not in context.help_option_names:
-            args = ["start", *args]
-        return super().parse_args(context, args)
+        return super().resolve_command(context, ["start", *args] if args[0].startswith("-") else args)
 
 
-@click.group("bisect", cls=_StartsUnlessTold)
+@click.group("bisect", cls=_StartsUnlessTold, context_settings={"ignore_unknown_options": True})
 def bisect() -> None:
     """The first commit that made a metric worse: start, status, list, cancel.
 

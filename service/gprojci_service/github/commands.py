@@ -5,11 +5,10 @@ from __future__ import annotations
 import click
 import httpx
 
-from gprojci_service.client import call, speaks_to_the_service
+from gprojci_service.client import ServiceGroup, call, show
 
 
-@click.group()
-@speaks_to_the_service
+@click.group(cls=ServiceGroup)
 def github() -> None:
     """What is set up between a running service and GitHub."""
 
@@ -19,4 +18,5 @@ def github() -> None:
 @click.pass_obj
 def github_setup(client: httpx.Client, organization: str | None) -> None:
     """Prints the address, valid for an hour, of a page that creates a GitHub App and shows its credentials once."""
-    click.echo(call(client, "POST", "/github/setup", json={"organization": organization})["address"])
+    made = call(client, "POST", "/github/setup", json={"organization": organization})
+    show(made, [made["address"]])

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
+from typing import Any
 
 import click
 import httpx
 
-from gprojci_service.client import answer, call, speaks_to_the_service
+from gprojci_service.client import ServiceGroup, answer, call, show
 from gprojci_service.models.notification_channel import CHANNEL_KINDS, SEVERITIES
 from gprojci_service.notifications.events import EVENTS
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the service's answer as JSON.")
 WAIT_SECONDS = 30.0
 
 
-@click.group()
-@speaks_to_the_service
+@click.group(cls=ServiceGroup)
 def notification() -> None:
     """Channels of a running service, and what they were told."""
 
@@ -32,7 +30,6 @@ def notification() -> None:
 @click.option(
     "--event", multiple=True, type=click.Choice(tuple(EVENTS)), help="May be given more than once; default: all."
 )
-@AS_JSON
 @click.pass_obj
 def notification_add(
     client: httpx.Client,
@@ -42,34 +39,28 @@ def notification_add(
     address: str,
     severity: str,
     event: tuple[str, ...],
-    as_json: bool,
 ) -> None:
     """Adds a channel to a project and prints its secret, this once."""
     url = sys.stdin.readline().strip() if address == "-" else address
     body = {"project": project, "name": name, "kind": kind, "url": url, "minimum_severity": severity}
     made = call(client, "POST", "/channels", json={**body, "events": list(event) or None})
-    if as_json:
-        click.echo(json.dumps(made, indent=2))
-    else:
-        click.echo(f"channel {made['id']}" + (f", signed with {made['secret']}" if made["secret"] else ""))
+    show(made, [f"channel {made['id']}" + (f", signed with {made['secret']}" if made["secret"] else "")])
 
 
 @notification.command("list")
 @click.argument("project")
-@AS_JSON
 @click.pass_obj
-def notification_list(client: httpx.Client, project: str, as_json: bool) -> None:
+def notification_list(client: httpx.Client, project: str) -> None:
     """Lists a project's channels, without their secrets."""
     found = call(client, "GET", f"/projects/{project}/channels")
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    for one in found:
-        wants = ", ".join(one["events"]) if one["events"] else "all events"
-        state = (
-            f"disabled: {one['disabled_reason']}" if one["disabled_reason"] else f"from {one['minimum_severity']} on"
-        )
-        click.echo(f"{one['id']:5}  {one['kind']:8} {one['name']:20} {one['host']}  {wants}, {state}")
+    show(found, map(_line, found))
+
+
+def _line(channel: dict[str, Any]) -> str:
+    wants = ", ".join(channel["events"]) if channel["events"] else "all events"
+    reason = channel["disabled_reason"]
+    state = f"disabled: {reason}" if reason else f"from {channel['minimum_severity']} on"
+    return f"{channel['id']:5}  {channel['kind']:8} {channel['name']:20} {channel['host']}  {wants}, {state}"
 
 
 @notification.command("remove")
@@ -78,14 +69,13 @@ def notification_list(client: httpx.Client, project: str, as_json: bool) -> None
 def notification_remove(client: httpx.Client, channel_id: int) -> None:
     """Removes a channel."""
     answer(client, "DELETE", f"/channels/{channel_id}")
-    click.echo(f"channel {channel_id} is removed")
+    show({"id": channel_id, "removed": True}, [f"channel {channel_id} is removed"])
 
 
 @notification.command("test")
 @click.argument("channel_id", type=int)
-@AS_JSON
 @click.pass_obj
-def notification_test(client: httpx.Client, channel_id: int, as_json: bool) -> None:
+def notification_test(client: httpx.Client, channel_id: int) -> None:
     """Sends a test and says what the receiver answered; exit code 3 when it did not take it."""
     made = call(client, "POST", f"/channels/{channel_id}/test")
     end = time.monotonic() + WAIT_SECONDS
@@ -93,23 +83,18 @@ def notification_test(client: httpx.Client, channel_id: int, as_json: bool) -> N
         time.sleep(0.5)
         told = call(client, "GET", f"/channels/{channel_id}/notifications")
         made = next(one for one in told if one["id"] == made["id"])
-    if as_json:
-        click.echo(json.dumps(made, indent=2))
-    else:
-        click.echo(f"{made['state']}: {made['detail'] or 'nobody sent it yet; is the task worker running?'}")
+    show(made, [f"{made['state']}: {made['detail'] or 'nobody sent it yet; is the task worker running?'}"])
     sys.exit(0 if made["state"] == "sent" else 3)
 
 
 @notification.command("log")
 @click.argument("channel_id", type=int)
-@AS_JSON
 @click.pass_obj
-def notification_log(client: httpx.Client, channel_id: int, as_json: bool) -> None:
+def notification_log(client: httpx.Client, channel_id: int) -> None:
     """Lists what a channel was told and what became of it, newest first."""
     told = call(client, "GET", f"/channels/{channel_id}/notifications")
-    if as_json:
-        click.echo(json.dumps(told, indent=2))
-        return
-    for one in told:
-        said = f"{one['attempts']} tries  {one['detail'] or ''}"
-        click.echo(f"{one['created_at'][:16]}  {one['state']:8} {one['event']:22} {said}")
+    lines = (
+        f"{one['created_at'][:16]}  {one['state']:8} {one['event']:22} {one['attempts']} tries  {one['detail'] or ''}"
+        for one in told
+    )
+    show(told, lines)
