@@ -14,7 +14,6 @@ from gprojci_service.client import (
     POLL_SECONDS,
     ServiceCommand,
     ServiceGroup,
-    answer,
     call,
     end,
     note,
@@ -227,7 +226,7 @@ def job_cancel(client: httpx.Client, job_id: int, reason: str) -> None:
 @click.pass_obj
 def job_approve(client: httpx.Client, job_id: int, head_sha: str) -> None:
     """Lets a fork's commit (full SHA) be built."""
-    approved = answer(client, "POST", f"/jobs/{job_id}/approve", json={"head_sha": head_sha}).json()
+    approved = call(client, "POST", f"/jobs/{job_id}/approve", json={"head_sha": head_sha})
     show(approved, [f"job {job_id} is queued"])
 
 

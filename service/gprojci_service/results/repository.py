@@ -1,4 +1,4 @@
-"""Every query about reports, series, samples, builds and logs."""
+"""Every query about reports, series, samples and logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import Attempt, Build, Commit, Job, LogChunk, Report, Sample, Series
+from gprojci_service.models import Attempt, Commit, Job, LogChunk, Report, Sample, Series
 
 
 def of_attempt(session: Session, attempt_id: int) -> Report | None:
@@ -19,12 +19,6 @@ def of_attempt(session: Session, attempt_id: int) -> Report | None:
 
 def accepted_of_job(session: Session, job_id: int) -> Report | None:
     return session.scalar(select(Report).where(Report.job_id == job_id, Report.accepted.is_(True)))
-
-
-def builds_of_job(session: Session, job_id: int) -> Sequence[Build]:
-    return session.scalars(
-        select(Build).join(Attempt, Attempt.id == Build.attempt_id).where(Attempt.job_id == job_id).order_by(Build.id)
-    ).all()
 
 
 def log_of_job(session: Session, job_id: int, after: int = 0) -> tuple[str, int]:

@@ -92,10 +92,10 @@ def feed(session: Session, settings: Settings, owner: str, name: str) -> bytes:
         ProjectNotFound: there is none of that name.
     """
     project = project_named(session, owner, name)
-    page = f"{settings.public_url.rstrip('/')}/projects/{project.name}"
+    page = f"{settings.public_url}/projects/{project.name}"
     entries = [
         Entry(
-            address=f"{settings.public_url.rstrip('/')}/jobs/{job.id}",
+            address=f"{settings.public_url}/jobs/{job.id}",
             title=f"{_VERDICTS[verdict.verdict]}: {first_line(commit.message) if commit else short_sha(job.head_sha)}",
             summary=f"{clean(verdict.summary)} ({job.hardware}, commit {short_sha(job.head_sha)})",
             author=clean(commit.author_name) if commit else "",
