@@ -251,6 +251,7 @@ def test_on_its_page_whoever_is_signed_in_does_the_same_and_nobody_else(service,
     assert post("/sign-in", token=secret, next=page) == 303
     assert post(f"{page}/comments", text="x", csrf="forged") == 403
     assert post(f"{page}/state", state="ignored", reason="") == 422
+    assert post(f"{page}/state", state="fixed", commit="0-0") == 422
     assert post(f"{page}/state", state="acknowledged", reason="it is the mask", commit="") == 303
     assert post(f"{page}/owner", owner="Ada") == 303
     assert post(f"{page}/comments", text="looking") == 303

@@ -41,6 +41,15 @@ def commit(session: Session, project_id: int, sha: str) -> Commit | None:
     return session.scalar(select(Commit).where(Commit.project_id == project_id, Commit.sha == sha))
 
 
+def commits_by_prefix(session: Session, project_id: int, prefix: str) -> Sequence[Commit]:
+    """Commits whose SHA begins with `prefix` (hex digits only); at most two, which is enough to tell ambiguity."""
+    query = (
+        # A range instead of LIKE, so that the index of any collation serves: "g" follows every hexadecimal digit.
+        select(Commit).where(Commit.project_id == project_id, Commit.sha.between(prefix, f"{prefix}g")).limit(2)
+    )
+    return session.scalars(query).all()
+
+
 def open_pull_requests(session: Session, project_id: int) -> Sequence[PullRequest]:
     return session.scalars(
         select(PullRequest).where(PullRequest.project_id == project_id, PullRequest.state == "open")

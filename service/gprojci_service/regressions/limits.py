@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Commit, Job, Project, Regression, RegressionSeries, Series
+from gprojci_service.projects import repository as projects
 from gprojci_service.projects.ancestry import moment_of
 from gprojci_service.regressions import repository, service
 
@@ -62,8 +63,8 @@ def _break(session: Session, job: Job, commit: Commit, finding: LimitFinding) ->
     known = next(
         (one for one in repository.open_of_project(session, job.project_id) if one.first_bad_id == commit.id), None
     )
-    base = repository.commits_by_prefix(session, job.project_id, job.merge_base_sha) if job.merge_base_sha else ()
-    regression = known or service.begin(session, job.project_id, commit, base[0] if base else None, job.id)
+    base = projects.commit(session, job.project_id, job.merge_base_sha) if job.merge_base_sha else None
+    regression = known or service.begin(session, job.project_id, commit, base, job.id)
     entry = RegressionSeries(
         regression_id=regression.id,
         series_id=finding.series.id,

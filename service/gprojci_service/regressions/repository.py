@@ -145,13 +145,6 @@ def commit(session: Session, commit_id: int | None) -> Commit | None:
     return None if commit_id is None else session.get(Commit, commit_id)
 
 
-def commits_by_prefix(session: Session, project_id: int, prefix: str) -> Sequence[Commit]:
-    """Commits of a project whose SHA begins so; at most two, which is enough to tell that it is ambiguous."""
-    return session.scalars(
-        select(Commit).where(Commit.project_id == project_id, Commit.sha.startswith(prefix, autoescape=True)).limit(2)
-    ).all()
-
-
 def measured_reports(session: Session, project: Project, limit: int) -> list[int]:
     """The newest reports about commits of the default branch, not of pull requests or the merge queue."""
     query = (

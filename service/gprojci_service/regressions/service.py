@@ -6,6 +6,7 @@ acknowledged → ignored, fixed           reopened → acknowledged, ignored, fi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
@@ -14,6 +15,7 @@ from gprojci_service.errors import Conflict, InvalidRequest, RegressionNotFound
 from gprojci_service.models import Commit, Project, Regression, RegressionEvent, RegressionSeries, Series, now
 from gprojci_service.models.regression import OPEN_REGRESSION_STATES, REGRESSION_STATES
 from gprojci_service.notifications import service as notifications
+from gprojci_service.projects import repository as project_repository
 from gprojci_service.projects import service as projects
 from gprojci_service.regressions import repository, wording
 
@@ -96,7 +98,9 @@ def _fixing_commit(session: Session, regression: Regression, fixed_by: str | Non
         raise FixMissing(
             "name in `commit` the commit that fixes it; one that nobody fixes can be ignored with a reason"
         )
-    found = repository.commits_by_prefix(session, regression.project_id, fixed_by.lower())
+    prefix = fixed_by.lower()
+    hexadecimal = re.fullmatch("[0-9a-f]+", prefix)
+    found = project_repository.commits_by_prefix(session, regression.project_id, prefix) if hexadecimal else ()
     if len(found) != 1:
         problem = "is ambiguous; give more digits" if found else "is not known here; give one that a job was about"
         raise FixMissing(f"commit {fixed_by} {problem}")

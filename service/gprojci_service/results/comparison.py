@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.errors import Conflict
 from gprojci_service.models import Commit, Job, Project, Report
+from gprojci_service.projects import repository as projects
 from gprojci_service.results import repository
 from gprojci_service.results import service as results
 from gprojci_suite.contract.report import Report as SuiteReport
@@ -115,7 +116,7 @@ def _compared(session: Session, base: str, head: str, sources: tuple[Source, Sou
 def _commit(session: Session, project: Project, text: str, which: str) -> Commit:
     if not re.fullmatch(r"[0-9a-f]{4,40}", text):
         raise CannotCompare(f"Give the {which} commit as 4 to 40 hexadecimal digits of its SHA.")
-    found = repository.commit_by_prefix(session, project.id, text)
+    found = projects.commits_by_prefix(session, project.id, text)
     if not found:
         raise CannotCompare(f"No commit known here begins with {text}.")
     if len(found) > 1:

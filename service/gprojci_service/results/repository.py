@@ -106,15 +106,6 @@ def has_samples(session: Session, report_id: int) -> bool:
     return session.scalar(select(Sample.id).where(Sample.report_id == report_id).limit(1)) is not None
 
 
-def commit_by_prefix(session: Session, project_id: int, prefix: str) -> list[Commit]:
-    """Commits whose SHA begins with `prefix` (hex digits only); at most two, which is enough to tell ambiguity."""
-    query = (
-        # A range instead of LIKE, so that the index of any collation serves: "g" follows every hexadecimal digit.
-        select(Commit).where(Commit.project_id == project_id, Commit.sha.between(prefix, f"{prefix}g")).limit(2)
-    )
-    return list(session.scalars(query))
-
-
 def newest_report_of(session: Session, project_id: int, sha: str, base_sha: str | None = None) -> Report | None:
     """The newest accepted report with `sha` as head, and `base_sha` as base where given."""
     query = (
