@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -9,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.access.service import SessionDep, require_read, require_write
 from gprojci_service.identifier import RowId
-from gprojci_service.models import Project, Regression, RegressionEvent, Token
+from gprojci_service.models import Project, Regression, RegressionEvent, RegressionSeries, Series, Token
 from gprojci_service.regressions import repository, service, wording
 from gprojci_service.regressions.schemas import (
     Comment,
@@ -39,7 +40,7 @@ def list_regressions(
 ) -> list[RegressionOut]:
     """Regressions, newest first; `before` is the number to page on from."""
     found = service.search(session, project=project, states=state or (), owner=owner, before=before, limit=limit)
-    return [_shown(session, one) for one in found]
+    return _all_shown(session, found)
 
 
 @router.get("/{regression_id}", dependencies=READ)
@@ -72,18 +73,29 @@ def set_owner(session: SessionDep, regression_id: RowId, body: Owner, writer: Wr
 
 
 def _shown(session: Session, regression: Regression) -> RegressionOut:
+    (shown,) = _all_shown(session, [regression])
+    return shown
+
+
+def _all_shown(session: Session, regressions: Sequence[Regression]) -> list[RegressionOut]:
     session.flush()
-    rows = repository.series_of(session, regression.id)
-    last_good = repository.commit(session, regression.last_good_id)
-    first_bad = repository.commit(session, regression.first_bad_id)
-    assert first_bad is not None
+    series = repository.series_of_all(session, [one.id for one in regressions])
+    ends = {end for one in regressions for end in (one.last_good_id, one.first_bad_id) if end is not None}
+    shas = {commit.id: commit.sha for commit in repository.commits(session, ends)}
+    names = {number: session.get_one(Project, number).name for number in {one.project_id for one in regressions}}
+    return [_out(one, names[one.project_id], shas, series.get(one.id, [])) for one in regressions]
+
+
+def _out(
+    regression: Regression, project: str, shas: Mapping[int, str], rows: Sequence[tuple[RegressionSeries, Series]]
+) -> RegressionOut:
     return RegressionOut(
         id=regression.id,
-        project=session.get_one(Project, regression.project_id).name,
+        project=project,
         state=regression.state,
         summary=wording.summary(rows),
-        last_good_sha=last_good.sha if last_good else None,
-        first_bad_sha=first_bad.sha,
+        last_good_sha=shas[regression.last_good_id] if regression.last_good_id is not None else None,
+        first_bad_sha=shas[regression.first_bad_id],
         job_id=regression.job_id,
         fixed_by_sha=regression.fixed_by_sha,
         owner=regression.owner,
