@@ -183,7 +183,7 @@ def job() -> None:
 @job.command("list")
 @click.option("--project", help="Full name, owner/name.")
 @click.option("--state", type=click.Choice(("open", *JOB_STATES)), help="A job state; open: any that has not ended.")
-@click.option("--kind", help="push, pull_request, merge_group, manual, bisect, backfill or schedule.")
+@click.option("--kind", help="push, pull_request, merge_group, manual, baseline, bisect, backfill or schedule.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 500), help="Show at most so many.")
 @click.pass_obj
 def job_list(client: httpx.Client, project: str | None, state: str | None, kind: str | None, limit: int) -> None:
