@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from gprojci_service.access import service as access
 from gprojci_service.app import create_app
 from gprojci_service.models import Job, Project, Verdict
-from gprojci_service.models.job import SEARCH_KINDS
+from gprojci_service.models.job import OBSERVING_KINDS
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_seed import NASTY, Seed, settings_for
@@ -80,7 +80,7 @@ def test_a_search_among_older_commits_does_not_speak_for_the_branch(client: Test
     database = client.app.state.database  # type: ignore[attr-defined]
     with database.session(writes=True) as session:
         newest = session.query(Job).filter(Job.head_sha.startswith("a3b4")).one()
-        newest.kind = SEARCH_KINDS[0]
+        newest.kind = OBSERVING_KINDS[0]
     text = client.get(f"/badges/{PROJECT}/gate.svg").text
     with database.session(writes=True) as session:
         session.query(Job).filter(Job.head_sha.startswith("a3b4")).one().kind = "push"

@@ -12,7 +12,7 @@ from gprojci_service.gate import repository
 from gprojci_service.gate.schemas import GateJob, GateOut, GateWord
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.models import Job
-from gprojci_service.models.job import OPEN_STATES, SEARCH_KINDS
+from gprojci_service.models.job import OBSERVING_KINDS, OPEN_STATES
 from gprojci_service.projects import service as projects
 
 # A failure on one class is final, whatever the others say; until then one that is not decided keeps all waiting.
@@ -20,7 +20,7 @@ _ORDER: tuple[GateWord, ...] = ("fail", "pending", "error", "neutral", "pass")
 
 
 def standing(session: Session, name: str, commit: str) -> GateOut:
-    """The gate's word on a commit of a project; searches and other baselines have no part in it.
+    """The gate's word on a commit of a project; jobs that only look at it or take another base have no part in it.
 
     Raises:
         ProjectNotFound: there is no such project.
@@ -31,7 +31,7 @@ def standing(session: Session, name: str, commit: str) -> GateOut:
     sha = _named(job_repository.heads_beginning_with(session, project.id, _checked(commit)), name, commit)
     newest: dict[str, Job] = {}
     for job in job_repository.of_head(session, project.id, sha):
-        if job.kind not in (*SEARCH_KINDS, "baseline") and job.state != "cancelled":
+        if job.kind not in (*OBSERVING_KINDS, "baseline") and job.state != "cancelled":
             newest.setdefault(job.hardware, job)
     if not newest:
         raise CommitNotFound(_no_job(name, sha))

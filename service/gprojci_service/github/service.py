@@ -14,7 +14,7 @@ from gprojci_service.github import outbox, pull_request_comment, repository
 from gprojci_service.github.check_output import CheckOutput
 from gprojci_service.github.markdown import literal
 from gprojci_service.models import GithubReport, Job, Project, Verdict, now
-from gprojci_service.models.job import SEARCH_KINDS
+from gprojci_service.models.job import OBSERVING_KINDS
 from gprojci_service.settings import Settings
 
 # A neutral verdict does not block a merge: the gate could not tell, and says so in the description.
@@ -165,7 +165,7 @@ def _update_check_run(session: Session, job: Job, phase: str, state: dict[str, A
 
 
 def _enqueue(session: Session, job: Job, kind: str, phase: str, path: str, payload: dict[str, Any]) -> None:
-    if job.kind in SEARCH_KINDS:  # their base is another than the merge's: they must not overwrite its status
+    if job.kind in OBSERVING_KINDS:  # their base is another than the merge's: they must not overwrite its status
         return
     outbox.enqueue(
         session, GithubReport(job_id=job.id, kind=kind, phase=phase, method="POST", path=path, payload=payload)

@@ -9,7 +9,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Attempt, Job, Project, Report, Sample, Series
-from gprojci_service.models.job import FREED_KEY, OPEN_STATES, SEARCH_KINDS
+from gprojci_service.models.job import FREED_KEY, OBSERVING_KINDS, OPEN_STATES
 
 
 def by_id(session: Session, job_id: int) -> Job | None:
@@ -102,7 +102,7 @@ def pull_request_has_job(session: Session, pull_request_id: int, head_sha: str) 
 def branch_has_job(session: Session, project_id: int, branch: str, head_sha: str) -> bool:
     """Whether a head of a branch has a job that no event has cancelled."""
     of_it = select(Job.id).where(Job.project_id == project_id, Job.head_sha == head_sha)
-    of_it = of_it.where(Job.ref == branch, Job.pull_request_id.is_(None), Job.kind.not_in(SEARCH_KINDS))
+    of_it = of_it.where(Job.ref == branch, Job.pull_request_id.is_(None), Job.kind.not_in(OBSERVING_KINDS))
     return session.scalar(of_it.where(~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
 
 

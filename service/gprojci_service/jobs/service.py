@@ -25,7 +25,7 @@ from gprojci_service.errors import (
 from gprojci_service.github import service as github
 from gprojci_service.jobs import repository
 from gprojci_service.models import Attempt, Job, Project, PullRequest, Worker, now
-from gprojci_service.models.job import FREED_KEY, OPEN_STATES, PRIORITY, SEARCH_KINDS
+from gprojci_service.models.job import FREED_KEY, OBSERVING_KINDS, OPEN_STATES, PRIORITY
 from gprojci_service.projects import service as projects
 from gprojci_service.queue import DECIDE, MEASURE, measure_queue
 from gprojci_service.settings import Settings
@@ -279,7 +279,7 @@ def rerun(session: Session, settings: Settings, job_id: int) -> Job:
     _must_be_active(project)
     again = Job(
         project_id=job.project_id,
-        kind=job.kind if job.kind in ("baseline", *SEARCH_KINDS) else "manual",
+        kind=job.kind if job.kind in ("baseline", *OBSERVING_KINDS) else "manual",
         effort=job.effort,
         head_sha=job.head_sha,
         base_sha=job.base_sha,
@@ -305,7 +305,7 @@ def rerun_head(session: Session, settings: Settings, project: Project, head_sha:
     """
     newest: dict[tuple[str, int | None, str | None, bool], Job] = {}
     for job in repository.of_head(session, project.id, head_sha):
-        if job.kind not in SEARCH_KINDS:  # of those GitHub, where this is asked for, knows nothing
+        if job.kind not in OBSERVING_KINDS:  # of those GitHub, where this is asked for, knows nothing
             newest.setdefault(_kind_of_measurement(job), job)
     again: list[int] = []
     for job in reversed(newest.values()):

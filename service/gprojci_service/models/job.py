@@ -12,8 +12,9 @@ from gprojci_service.models.base import Base, Keyed, now
 OPEN_STATES = ("draft", "awaiting_approval", "queued", "running", "deciding")
 JOB_STATES = (*OPEN_STATES, "finished", "cancelled")
 FREED_KEY = "/cancelled/"
-SEARCH_KINDS = ("bisect", "backfill", "schedule")
-"""Kinds of jobs that only look at commits: GitHub is told nothing of them, and no merge waits for them."""
+OBSERVING_KINDS = ("bisect", "backfill", "schedule")
+"""Kinds of jobs that only look at commits, for searches, for the past and at set times: GitHub is told nothing of them,
+and no merge waits for them."""
 PRIORITY = {"bisect": 1, "schedule": 1, "backfill": 2}
 """Of the kinds that are not claimed first; a lower number is claimed sooner, the others have 0."""
 
@@ -33,7 +34,7 @@ class Job(Keyed, Base):
     project_id: Mapped[int] = mapped_column(ForeignKey("project.id"))
     kind: Mapped[str]
     """push, pull_request, merge_group, manual; baseline, which compares with another base and decides no merge; bisect,
-    backfill and schedule, which are searches."""
+    backfill and schedule, which only look at commits."""
     dedup_key: Mapped[str] = mapped_column(unique=True)
     """What makes a second webhook about the same thing the same job. A job that an event cancelled gives its key up
     (`FREED_KEY` and its number follow), so that the same commits can come back; one cancelled by hand keeps it."""

@@ -25,7 +25,7 @@ from gprojci_service.models import (
     Verdict,
     Worker,
 )
-from gprojci_service.models.job import SEARCH_KINDS
+from gprojci_service.models.job import OBSERVING_KINDS
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def newest_decided_on_default_branch(session: Session, project_ids: Iterable[int
         .join(Project, Project.id == Job.project_id)
         .join(Verdict, Verdict.job_id == Job.id)
         .where(Job.project_id.in_(list(project_ids)), Job.ref == Project.default_branch, Job.pull_request_id.is_(None))
-        .where(Job.kind.not_in(SEARCH_KINDS))
+        .where(Job.kind.not_in(OBSERVING_KINDS))
         .group_by(Job.project_id)
     )
     query = _job_rows().options(*_WITHOUT_EVIDENCE).where(Job.id.in_(newest))
@@ -250,7 +250,7 @@ def newest_report_facts(session: Session, project_id: int, hardware: str | None,
     query = (
         select(Report.id, Report.job_id, Report.body["backends"], Report.body["environment"])
         .join(Job, Job.id == Report.job_id)
-        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.kind.not_in(SEARCH_KINDS))
+        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.kind.not_in(OBSERVING_KINDS))
         .order_by(Report.id.desc())
         .limit(1)
     )

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Job, Project, Schedule
-from gprojci_service.models.job import OPEN_STATES, SEARCH_KINDS
+from gprojci_service.models.job import OBSERVING_KINDS, OPEN_STATES
 
 
 def of_project(session: Session, project_id: int) -> Schedule | None:
@@ -32,7 +32,7 @@ def newest_head(session: Session, project: Project) -> str | None:
     return session.scalar(
         select(Job.head_sha)
         .where(Job.project_id == project.id, Job.ref == project.default_branch, Job.pull_request_id.is_(None))
-        .where(Job.kind.not_in(SEARCH_KINDS))
+        .where(Job.kind.not_in(OBSERVING_KINDS))
         .order_by(Job.id.desc())
         .limit(1)
     )

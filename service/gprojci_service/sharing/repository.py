@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Commit, Job, Project, Report, Sample, Series, Verdict
-from gprojci_service.models.job import SEARCH_KINDS
+from gprojci_service.models.job import OBSERVING_KINDS
 
 
 def _on_default_branch(project: Project) -> ColumnElement[bool]:
@@ -15,7 +15,7 @@ def _on_default_branch(project: Project) -> ColumnElement[bool]:
         Job.project_id == project.id,
         Job.ref == project.default_branch,
         Job.pull_request_id.is_(None),
-        Job.kind.not_in(SEARCH_KINDS),
+        Job.kind.not_in(OBSERVING_KINDS),
     )
 
 
