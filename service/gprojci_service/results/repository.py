@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Attempt, Commit, Job, LogChunk, Report, Sample, Series
@@ -108,24 +108,20 @@ def has_samples(session: Session, report_id: int) -> bool:
 
 def newest_report_of(session: Session, project_id: int, sha: str, base_sha: str | None = None) -> Report | None:
     """The newest accepted report with `sha` as head, and `base_sha` as base where given."""
-    query = (
-        select(Report)
-        .join(Job, Job.id == Report.job_id)
-        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.head_sha == sha)
-        .order_by(Report.id.desc())
-        .limit(1)
-    )
-    if base_sha is not None:
-        query = query.where(Job.merge_base_sha == base_sha)
-    return session.scalar(query)
+    against = () if base_sha is None else (Job.merge_base_sha == base_sha,)
+    return _newest_report(session, project_id, Job.head_sha == sha, *against)
 
 
 def newest_report_with_base(session: Session, project_id: int, sha: str) -> Report | None:
     """The newest accepted report with `sha` as base."""
+    return _newest_report(session, project_id, Job.merge_base_sha == sha)
+
+
+def _newest_report(session: Session, project_id: int, *of_job: ColumnElement[bool]) -> Report | None:
     query = (
         select(Report)
         .join(Job, Job.id == Report.job_id)
-        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.merge_base_sha == sha)
+        .where(Report.accepted.is_(True), Job.project_id == project_id, *of_job)
         .order_by(Report.id.desc())
         .limit(1)
     )
