@@ -24,9 +24,11 @@ from gprojci_suite.contract.report import Report
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import report_parts as parts
 from github_server import GitHubServer, start
 
 HEAD, BASE, OTHER = "a" * 40, "b" * 40, "c" * 40
+CASE = "1x4x1024x64.causal.bfloat16"
 MANIFEST = """
 [build]
 path = "."
@@ -221,20 +223,17 @@ def make_report() -> Callable[..., dict[str, Any]]:
             "ruler": {"version": "0.1.0", "revision": "f" * 40},
             "subjects": [_subject(revision) for revision in revisions],
             "environment": _environment(),
-            "backends": [_backend("gproj", revision, "subject") for revision in revisions]
-            + [_backend("sdpa-math", "ruler", "anchor")],
-            "inputs": [_input("late-keybias")],
-            "accuracy": {
-                "slices": [_slice(revision, value) for revision, value in revisions.items()],
-                "summary": [_summary(revision, value) for revision, value in revisions.items()],
-            },
+            "backends": [parts.backend("gproj", revision, "subject") for revision in revisions]
+            + [parts.backend("sdpa-math", "ruler", "anchor")],
+            "inputs": [parts.input_set("late-keybias")],
+            "accuracy": parts.accuracy("late-keybias", revisions, spread=0.0),
             "throughput": None
             if time is None
             else {
-                "measurements": [_measurement("head"), _measurement("base")]
+                "measurements": [parts.measurement("gproj", revision, CASE, 0.1, 2) for revision in revisions],
+                "comparisons": [parts.comparison("head", ("gproj", "base"), CASE, (time[0], sum(time) / 2, time[1]), 2)]
                 if base_dq is not None
-                else [_measurement("head")],
-                "comparisons": [_comparison("base", "gproj", *time)] if base_dq is not None else [],
+                else [],
             },
         }
         report |= changes
@@ -247,10 +246,6 @@ def make_report() -> Callable[..., dict[str, Any]]:
 def _subject(revision: str) -> dict[str, Any]:
     commit = HEAD if revision == "head" else BASE
     return {"backend": "gproj", "revision": revision, "commit": commit, "build_key": "k", "entry": "gproj:attention"}
-
-
-def _backend(name: str, revision: str, role: str) -> dict[str, Any]:
-    return {"backend": name, "revision": revision, "role": role, "status": "ok", "detail": None}
 
 
 def _environment() -> dict[str, Any]:
@@ -270,85 +265,4 @@ def _environment() -> dict[str, Any]:
         "clocks": None,
         "throttle_reasons": [],
         "network": "isolated",
-    }
-
-
-def _input(name: str) -> dict[str, Any]:
-    layer = {"layer": "L1", "batch": 1, "heads": 1, "kv_heads": 1, "seq_q": 8, "seq_k": 8, "head_dim": 64}
-    statistics = {"slice": "L1.b0.h0", "offset_spread": 1.0, "largest_logit": 2.0, "median_top_probability": 0.5}
-    return {
-        "input": name,
-        "content_hash": "sha256:" + "0" * 64,
-        "causal": True,
-        "softmax_scale": 0.125,
-        "dtype": "bfloat16",
-        "layers": [layer],
-        "statistics": [statistics],
-        "provenance": {"step": "4000"},
-    }
-
-
-def _slice(revision: str, error: float) -> dict[str, Any]:
-    return {
-        "backend": "gproj",
-        "revision": revision,
-        "input": "late-keybias",
-        "slice": "L1.b0.h0",
-        "layer": "L1",
-        "batch": 0,
-        "head": 0,
-        "tensor": "dq",
-        "rel_err": error,
-        "scaled_abs_err": error,
-        "p999": error,
-        "cosine": 1.0,
-        "reference_norm": 1.0,
-        "nonfinite": 0,
-        "vanishing": False,
-    }
-
-
-def _summary(revision: str, error: float) -> dict[str, Any]:
-    return {
-        "backend": "gproj",
-        "revision": revision,
-        "input": "late-keybias",
-        "tensor": "dq",
-        "median": error,
-        "worst": error,
-        "worst_slice": "L1.b0.h0",
-        "slices": 1,
-        "vanishing": 0,
-        "nonfinite": 0,
-        "spread": 0.0,
-    }
-
-
-def _measurement(revision: str) -> dict[str, Any]:
-    return {
-        "backend": "gproj",
-        "revision": revision,
-        "case": "1x4x1024x64.causal.bfloat16",
-        "pass": "forward_backward",
-        "seconds": [0.1, 0.1],
-        "median_seconds": 0.1,
-    }
-
-
-def _comparison(against_revision: str, against: str, low: float, high: float) -> dict[str, Any]:
-    middle = (low + high) / 2
-    return {
-        "backend": "gproj",
-        "revision": "head",
-        "against_backend": against,
-        "against_revision": against_revision,
-        "case": "1x4x1024x64.causal.bfloat16",
-        "pass": "forward_backward",
-        "pairs": 2,
-        "ratio": middle,
-        "low": low,
-        "high": high,
-        "confidence": 0.95,
-        "ratios": [middle, middle],
-        "control": False,
     }

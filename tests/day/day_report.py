@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import report_parts as parts
 from day_history import Commit
 
 from gprojci_suite.contract.report import Report
@@ -46,12 +47,12 @@ def make(commits: Mapping[str, Commit], rng: random.Random, created_at: str, *, 
             for name, commit in commits.items()
         ],
         "environment": _environment(throttled),
-        "backends": [_backend("gproj", name, "subject") for name in commits] + [_backend(ANCHOR, "ruler", "anchor")],
-        "inputs": [_input()],
-        "accuracy": {
-            "slices": [_slice(name, error) for name, error in errors.items()],
-            "summary": [_summary(name, error) for name, error in errors.items()],
-        },
+        "backends": [
+            *(parts.backend("gproj", name, "subject") for name in commits),
+            parts.backend(ANCHOR, "ruler", "anchor"),
+        ],
+        "inputs": [parts.input_set(INPUT)],
+        "accuracy": parts.accuracy(INPUT, errors, spread=0.01),
         "throughput": {"measurements": [], "comparisons": []} if throttled else _throughput(commits, rng),
     }
     Report.from_json(report)
@@ -64,48 +65,23 @@ def _noise(rng: random.Random) -> float:
 
 def _throughput(commits: Mapping[str, Commit], rng: random.Random) -> dict[str, Any]:
     over_anchor = {name: commit.kernel.over_anchor * _noise(rng) for name, commit in commits.items()}
-    compared = [_comparison(name, ANCHOR, "ruler", ratio) for name, ratio in over_anchor.items()]
+    compared = [_comparison(name, (ANCHOR, "ruler"), ratio) for name, ratio in over_anchor.items()]
     if "base" in commits:
         exact = commits["head"].kernel.over_anchor / commits["base"].kernel.over_anchor
-        compared.append(_comparison("head", "gproj", "base", exact * _noise(rng)))
+        compared.append(_comparison("head", ("gproj", "base"), exact * _noise(rng)))
     seconds = {("gproj", name): ANCHOR_SECONDS * ratio for name, ratio in over_anchor.items()}
     seconds[ANCHOR, "ruler"] = ANCHOR_SECONDS
     return {
         "measurements": [
-            {
-                "backend": backend,
-                "revision": revision,
-                "case": CASE,
-                "pass": "forward_backward",
-                "seconds": [value] * PAIRS,
-                "median_seconds": value,
-            }
-            for (backend, revision), value in seconds.items()
+            parts.measurement(backend, revision, CASE, value, PAIRS) for (backend, revision), value in seconds.items()
         ],
         "comparisons": compared,
     }
 
 
-def _comparison(revision: str, against: str, against_revision: str, ratio: float) -> dict[str, Any]:
-    return {
-        "backend": "gproj",
-        "revision": revision,
-        "against_backend": against,
-        "against_revision": against_revision,
-        "case": CASE,
-        "pass": "forward_backward",
-        "pairs": PAIRS,
-        "ratio": ratio,
-        "low": ratio * (1 - HALF_INTERVAL),
-        "high": ratio * (1 + HALF_INTERVAL),
-        "confidence": 0.95,
-        "ratios": [ratio] * PAIRS,
-        "control": False,
-    }
-
-
-def _backend(name: str, revision: str, role: str) -> dict[str, Any]:
-    return {"backend": name, "revision": revision, "role": role, "status": "ok", "detail": None}
+def _comparison(revision: str, against: tuple[str, str], ratio: float) -> dict[str, Any]:
+    interval = (ratio * (1 - HALF_INTERVAL), ratio, ratio * (1 + HALF_INTERVAL))
+    return parts.comparison(revision, against, CASE, interval, PAIRS)
 
 
 def _environment(throttled: bool) -> dict[str, Any]:
@@ -126,29 +102,3 @@ def _environment(throttled: bool) -> dict[str, Any]:
         "throttle_reasons": ["sw_power_cap"] if throttled else [],
         "network": "isolated",
     }
-
-
-def _input() -> dict[str, Any]:
-    layer = {"layer": "L1", "batch": 1, "heads": 1, "kv_heads": 1, "seq_q": 8, "seq_k": 8, "head_dim": 64}
-    statistics = {"slice": "L1.b0.h0", "offset_spread": 1.0, "largest_logit": 2.0, "median_top_probability": 0.5}
-    return {
-        "input": INPUT,
-        "content_hash": "sha256:" + "0" * 64,
-        "causal": True,
-        "softmax_scale": 0.125,
-        "dtype": "bfloat16",
-        "layers": [layer],
-        "statistics": [statistics],
-        "provenance": {"step": "4000"},
-    }
-
-
-def _slice(revision: str, error: float) -> dict[str, Any]:
-    about = {"backend": "gproj", "revision": revision, "input": INPUT, "slice": "L1.b0.h0", "layer": "L1"}
-    errors = {"rel_err": error, "scaled_abs_err": error, "p999": error, "cosine": 1.0, "reference_norm": 1.0}
-    return {**about, **errors, "batch": 0, "head": 0, "tensor": "dq", "nonfinite": 0, "vanishing": False}
-
-
-def _summary(revision: str, error: float) -> dict[str, Any]:
-    about = {"backend": "gproj", "revision": revision, "input": INPUT, "tensor": "dq", "worst_slice": "L1.b0.h0"}
-    return {**about, "median": error, "worst": error, "slices": 1, "vanishing": 0, "nonfinite": 0, "spread": 0.01}
