@@ -92,6 +92,12 @@ class GitHubServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
+    def settings(self, directory: Path) -> dict[str, str]:
+        """The service's settings as the App of this server, whose key they have in a file in `directory`."""
+        key_file = directory / "app.pem"
+        key_file.write_text(self.private_key)
+        return {"github_app_id": APP_ID, "github_app_key_file": str(key_file), "github_api_url": self.url}
+
     def asked(self, method: str, ending: str) -> list[Seen]:
         """The requests of a method whose path ends so."""
         return [one for one in self.requests if one.method == method and re.search(ending + "$", one.path)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from github_server import APP_ID
 from sqlalchemy import update
 
 from gprojci_service.models import PullRequest
@@ -20,10 +19,7 @@ def hardware():
 @pytest.fixture
 def settings(settings, github, tmp_path, hardware):
     """The service's settings as an App that the stand-in for GitHub knows."""
-    key_file = tmp_path / "app.pem"
-    key_file.write_text(github.private_key)
-    app = {"github_app_id": APP_ID, "github_app_key_file": key_file, "github_api_url": github.url}
-    return load_settings(**{**settings.model_dump(), **app, "default_hardware": hardware})
+    return load_settings(**{**settings.model_dump(), **github.settings(tmp_path), "default_hardware": hardware})
 
 
 def opened(service, pull_request_payload, action="opened", head=HEAD, **changes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from github_server import APP_ID, Fault
+from github_server import Fault
 from sqlalchemy import select, update
 
 from gprojci_service.comments.language import CommandUnclear, lines, parse
@@ -20,10 +20,7 @@ MANIFEST = '[backends.gproj]\nentry = "gproj:attention"\n[gate]\ndq_error_ceilin
 @pytest.fixture
 def settings(settings, github, tmp_path):
     """The service's settings as an App that the stand-in for GitHub knows."""
-    key_file = tmp_path / "app.pem"
-    key_file.write_text(github.private_key)
-    app = {"github_app_id": APP_ID, "github_app_key_file": key_file, "github_api_url": github.url}
-    return load_settings(**{**settings.model_dump(), **app})
+    return load_settings(**{**settings.model_dump(), **github.settings(tmp_path)})
 
 
 class Thread:

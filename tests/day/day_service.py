@@ -16,7 +16,6 @@ import redis
 from day_github import DayGitHub
 from day_worker import Day, Worker
 from deployment import BIN, SECRET, Processes
-from github_server import APP_ID
 from sqlalchemy import exists, func, select, union_all
 
 from gprojci_service import queue
@@ -36,12 +35,8 @@ class DayService(Processes):
 
     def __init__(self, directory: Path, database: str, broker: str, github: DayGitHub, day: Day) -> None:
         super().__init__(directory, database, broker)
-        key_file = directory / "app.pem"
-        key_file.write_text(github.private_key)
+        self.environment |= {f"GPROJCI_{name.upper()}": value for name, value in github.settings(directory).items()}
         self.environment |= {
-            "GPROJCI_GITHUB_APP_ID": APP_ID,
-            "GPROJCI_GITHUB_APP_KEY_FILE": str(key_file),
-            "GPROJCI_GITHUB_API_URL": github.url,
             "GPROJCI_DEFAULT_HARDWARE": '["h200"]',
             "GPROJCI_LEASE_SECONDS": "60",
             "GPROJCI_HEARTBEAT_SECONDS": "10",
