@@ -18,7 +18,7 @@ from gprojci_service.errors import Forbidden, InvalidRequest, Unauthorized
 from gprojci_service.gate import overrides
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Project
-from gprojci_service.pages.endpoints import JobId, PageRoute, look_at_visitor, own_address, sign_in_page
+from gprojci_service.pages.endpoints import JobId, PageRoute, look_at_visitor, own_address, set_session, sign_in_page
 from gprojci_service.request_body import read_limited
 
 FORM_BYTES = 16 * 1024
@@ -62,7 +62,6 @@ def _to(address: str) -> RedirectResponse:
 
 @router.get("/sign-in")
 def sign_in_form(request: Request, session: SessionDep, address: Annotated[str, Query(alias="next")] = "/") -> Response:
-    look_at_visitor(request, session)
     return sign_in_page(request, session, address)
 
 
@@ -77,17 +76,9 @@ def sign_in(request: Request, session: SessionDep, form: Form) -> Response:
     if token.scope == "worker":
         problem = "this is a worker's token; people sign in with one of scope 'write'"
         return sign_in_page(request, session, address, status=403, problem=problem)
-    settings = request.app.state.settings
-    cookie, _ = sessions.start(settings, token)
     answer = _to(address)
-    answer.set_cookie(
-        sessions.COOKIE,
-        cookie,
-        max_age=int(sessions.LIFETIME.total_seconds()),
-        httponly=True,
-        samesite="strict",
-        secure=settings.public_url.startswith("https://"),
-    )
+    cookie, _ = sessions.start(request.app.state.settings, token)
+    set_session(request, answer, cookie, max_age=int(sessions.LIFETIME.total_seconds()))
     return answer
 
 

@@ -132,16 +132,20 @@ def own_address(text: str) -> str:
 
 def sign_in_page(request: Request, session: Session, address: str, *, status: int = 200, problem: str = "") -> Response:
     """The form of the sign-in, with a session that guards it, on the way to an address."""
-    settings, cookie = request.app.state.settings, None
-    known = sessions.visitor(session, settings, request.cookies.get(sessions.COOKIE))
+    cookie, known = None, look_at_visitor(request, session)
     if known is None:
-        cookie, known = sessions.start(settings, None)
+        cookie, known = sessions.start(request.app.state.settings, None)
     context: dict[str, Any] = {"csrf": known.csrf, "address": own_address(address), "problem": problem}
     answer = render(request, "sign_in.html", status=status, **context)
     if cookie is not None:
-        secure = settings.public_url.startswith("https://")
-        answer.set_cookie(sessions.COOKIE, cookie, httponly=True, samesite="strict", secure=secure)
+        set_session(request, answer, cookie)
     return answer
+
+
+def set_session(request: Request, answer: Response, cookie: str, max_age: int | None = None) -> None:
+    """Gives the browser a session's cookie, for so many seconds; until it is closed where none are given."""
+    secure = request.app.state.settings.public_url.startswith("https://")
+    answer.set_cookie(sessions.COOKIE, cookie, max_age=max_age, httponly=True, samesite="strict", secure=secure)
 
 
 def _ask_to_sign_in(request: Request, problem: str) -> Response:
