@@ -1,4 +1,4 @@
-"""How figures, pages and verdicts spell a number."""
+"""How figures, pages and verdicts spell a number, and figures and pages a tensor."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def percent(fraction: float) -> str:
         text = f"{value:.{digits}f}"
         return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
     return f"{value:.1e}%"
+
+
+def tensor_name(name: str) -> str:
+    """A tensor of attention as it is written: dq → dQ; any other name as it is."""
+    return {"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(name, name)

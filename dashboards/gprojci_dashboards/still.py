@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from gprojci_dashboards import theme
 from gprojci_dashboards.charts.history import HistoryData, Value, shown
-from gprojci_dashboards.charts.pareto import NAMED_AT_MOST, ParetoData, frontier, label_places
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.charts.pareto import NAMED_AT_MOST, ParetoData, frontier, label_places, looks_of
+from gprojci_dashboards.readable import percent, tensor_name
 
 WIDTH, HEIGHT = 760, 400
 _LEFT, _RIGHT, _BOTTOM = 80, 20, 52
@@ -211,8 +211,7 @@ def pareto(data: ParetoData, title: str, subtitle: str) -> str:
         raise ValueError("there is no mark to draw")
     picture = _Picture(title, subtitle)
     crowded = len(marks) > NAMED_AT_MOST
-    looks = theme.distinct_looks(mark.backend for mark in marks)
-    looks = looks if crowded else {mark.backend: theme.look(mark.backend)[:2] for mark in marks}
+    looks = looks_of(marks)
     if crowded:
         picture.legend((mark.backend, *looks[mark.backend]) for mark in marks)
     steps = [step for step in data.path if step.error > 0 and step.time > 0]
@@ -266,7 +265,6 @@ def pareto(data: ParetoData, title: str, subtitle: str) -> str:
             shift = -10 if vertical == "top" else 17
             bold = ' font-weight="600"' if subject else ""
             picture.text(across_at + aside, down_at + shift, mark.backend, colour, f'text-anchor="{anchor}"{bold}')
-    name = {"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(data.tensor, data.tensor)
     label = f"forward + backward time, relative to {data.anchor} (lower is faster)"
-    picture.frame(label, f"{name} error, {data.statistic} over slices", x, y)
+    picture.frame(label, f"{tensor_name(data.tensor)} error, {data.statistic} over slices", x, y)
     return picture.svg()

@@ -95,7 +95,7 @@ def figure(data: HistoryData) -> Sketch:
                 line={"color": colour, "width": 2, "dash": dash},
                 marker={
                     "opacity": 1,
-                    "symbol": [f"{symbol}" if value.verdict != "fail" else "x" for value in values],
+                    "symbol": [symbol if value.verdict != "fail" else "x" for value in values],
                     "size": [8 if value.verdict != "fail" else 14 for value in values],
                     "color": [theme.LIMIT.light if value.verdict == "fail" else colour for value in values],
                 },

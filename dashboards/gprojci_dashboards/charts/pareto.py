@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.readable import percent, tensor_name
 from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Accuracy against speed"
@@ -69,7 +69,7 @@ def frontier(marks: tuple[Mark, ...]) -> list[Mark]:
 
 def figure(data: ParetoData) -> Sketch:
     """Error (log) over kernel time relative to the anchor; down and to the left is better."""
-    name = {"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(data.tensor, data.tensor)
+    name = tensor_name(data.tensor)
     chart = Sketch()
     marks = tuple(mark for mark in data.marks if mark.error > 0 and mark.time > 0)
     edge = frontier(marks)
@@ -87,12 +87,10 @@ def figure(data: ParetoData) -> Sketch:
         )
     for backend in dict.fromkeys(step.backend for step in data.path):
         _add_path(chart, data, backend)
-    places = label_places(marks)
+    places, looks = label_places(marks), looks_of(marks)
     crowded = len(marks) > NAMED_AT_MOST
-    looks = theme.distinct_looks(mark.backend for mark in marks) if crowded else {}
     for mark in sorted(marks, key=lambda mark: mark.role != "subject"):
-        look = looks.get(mark.backend) or theme.look(mark.backend)[:2]
-        _add_mark(chart, mark, name, data, places[mark.backend], look)
+        _add_mark(chart, mark, name, data, places[mark.backend], looks[mark.backend])
 
     errors = [value for mark in marks for value in (mark.error, mark.error_low, mark.error_high)]
     errors += [step.error for step in data.path]
@@ -177,6 +175,12 @@ def _add_path(chart: Sketch, data: ParetoData, backend: str) -> None:
             showlegend=False,
         )
     )
+
+
+def looks_of(marks: tuple[Mark, ...]) -> dict[str, tuple[str, str]]:
+    """Colour (light) and symbol by backend: its own, or, where the legend alone names so many, no two the same."""
+    names = [mark.backend for mark in marks]
+    return theme.distinct_looks(names) if len(names) > NAMED_AT_MOST else {name: theme.look(name)[:2] for name in names}
 
 
 def label_places(marks: tuple[Mark, ...]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.readable import percent, tensor_name
 
 DASH = "–"
 _ESCAPES = re.compile(
@@ -164,7 +164,7 @@ def clean(text: str | None) -> str:
 
 def tensor(name: str) -> Markup:
     """dq → dQ, with nothing else changed."""
-    return escape({"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(name, name))
+    return escape(tensor_name(name))
 
 
 METRICS = {
