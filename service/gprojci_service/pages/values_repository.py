@@ -11,6 +11,8 @@ from sqlalchemy.orm import Session, aliased
 
 from gprojci_service.models import Commit, Job, Report, Sample, Series, Verdict
 
+_FINDING = ("verdict", "backend", "case", "limit_key")
+
 
 class SeriesFacts(NamedTuple):
     """What a series is of."""
@@ -110,8 +112,6 @@ def history_values(
 ) -> list[ValueRow]:
     """Samples of the series in the newest `sessions` accepted reports that have any, of pushes to `ref` (None: of
     anything), oldest first."""
-    if not series_ids:
-        return []
     measured = exists().where(Sample.report_id == Report.id, Sample.series_id.in_(series_ids))
     newest = _sessions(project_id, ref).where(measured).order_by(Report.id.desc()).limit(sessions)
     ids = list(session.scalars(newest))
@@ -170,7 +170,7 @@ def history_buckets(
         .group_by(found.c.series_id, found.c.place)
         .order_by(found.c.place)
     )
-    return [Bucket(*row) for row in session.execute(query)] if series_ids else []
+    return [Bucket(*row) for row in session.execute(query)]
 
 
 def commits_of_reports(session: Session, report_ids: Iterable[int]) -> dict[int, tuple[Commit, int]]:
@@ -194,9 +194,6 @@ def failed_findings(session: Session, job_ids: Iterable[int]) -> list[tuple[int,
         part = [func.json_extract(rows.c.value, f"$.{key}") for key in _FINDING]
     query = select(Verdict.job_id, *part[1:]).where(Verdict.job_id.in_(list(job_ids)), part[0] == "fail")
     return [(row[0], row[1] or "", row[2] or "", row[3]) for row in session.execute(query)]
-
-
-_FINDING = ("verdict", "backend", "case", "limit_key")
 
 
 def newest_input_values(session: Session, cases: Iterable[str], metrics: Iterable[str]) -> list[ValueRow]:
