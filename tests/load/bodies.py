@@ -29,8 +29,8 @@ class Bodies:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self._place = {(key.backend, key.case, key.metric): place for place, key in enumerate(shape.keys)}
-        metrics = shape.keys[0].metric, [key.metric for key in shape.keys if key.case in shape.inputs]
-        self._tensors = tuple(dict.fromkeys(metric.partition("_")[0] for metric in metrics[1]))
+        judged = (key.metric for key in shape.keys if key.case in shape.inputs)
+        self._tensors = tuple(dict.fromkeys(name.partition("_")[0] for name in judged))
         timed = (key.metric for key in shape.keys if key.case in shape.shapes)
         self._passes = tuple(
             dict.fromkeys(name.removesuffix("_seconds").removesuffix("_ratio_anchor") for name in timed)
