@@ -32,7 +32,6 @@ GRID = Tone("#e9ecf1", "#262b35")
 AXIS = Tone("#cfd5de", "#3a414e")
 SURFACE = Tone("#ffffff", "#14171d")
 LIMIT = Tone("#c2410c", "#fb923c")
-LIMIT_FILL = Tone("rgba(194,65,12,0.06)", "rgba(251,146,60,0.08)")
 GOOD = Tone("#0b7a5b", "#2fc296")
 GOOD_FILL = Tone("rgba(11,122,91,0.07)", "rgba(47,194,150,0.08)")
 FRONTIER = Tone("#97a1b0", "#6b7484")
@@ -124,7 +123,7 @@ def distinct_looks(backends: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 def dark_map() -> dict[str, str]:
     """Light colour → dark colour, for the page to apply."""
-    tones = [INK, MUTED, GRID, AXIS, SURFACE, LIMIT, LIMIT_FILL, GOOD, GOOD_FILL, FRONTIER, *SERIES]
+    tones = [INK, MUTED, GRID, AXIS, SURFACE, LIMIT, GOOD, GOOD_FILL, FRONTIER, *SERIES]
     tones += [tone for _, tone in HEAT]
     return {tone.light: tone.dark for tone in tones}
 

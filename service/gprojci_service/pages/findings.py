@@ -135,8 +135,3 @@ def policy_words(verdict: Verdict | None) -> str:
     if verdict.policy["read_from"] == "base":
         return "limits read from the base commit's gprojci.toml: a change cannot loosen its own gate"
     return "the base has no gprojci.toml yet: limits read from the head's"
-
-
-def by_verdict(rows: Iterable[FindingView], verdict: str) -> int:
-    """How many rows have a verdict."""
-    return sum(row.verdict == verdict for row in rows)
