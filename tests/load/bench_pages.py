@@ -115,6 +115,8 @@ def service(url: str) -> Iterator[tuple[str, psutil.Process]]:
                 break
             except httpx.HTTPError:
                 time.sleep(0.2)
+        else:
+            raise TimeoutError(f"the service does not answer at {address}")
         yield address, psutil.Process(process.pid)
     finally:
         process.terminate()
