@@ -1,6 +1,6 @@
 """What each part of the Hopper kernels costs: every variant's kernel times beside FlashAttention-4's, one GPU session.
 
-    python benchmarks/hopper_parts.py [--rounds 20]
+    python benchmarks/hopper_parts.py [--rounds 20] [--head-dims 96 192 256]
 
 Variants leave one part out; their results are wrong where the part is needed, their times are what it costs. Times are
 medians of the GPU's own kernel durations (torch.profiler), variants in random order in every round, L2 flushed between.
@@ -11,6 +11,7 @@ import random
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cutlass.cute as cute
@@ -22,12 +23,26 @@ from torch.profiler import ProfilerActivity, profile
 from gproj.hopper import launch
 from gproj.hopper.projected_forward import ProjectedForwardSm90
 from gproj.hopper.row_sum_backward import RowSumBackwardSm90
+from gproj.hopper.support import ORDERED_HEAD_DIMS
 from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
 from gproj.problem import GPROJ, ZEROSUM, Problem
 
-SHAPES = ((4, 16, 4096, 128), (4, 16, 4096, 64), (8, 16, 2048, 64))
-OTHER_TILES = {64: ((192, 80), (128, 112)), 128: ((128, 80), (128, 64))}
-"""Of the projected forward, by head_dim: queries of a tile, keys of a block."""
+SHAPES = {
+    64: ((4, 16, 4096, 64), (8, 16, 2048, 64)),
+    96: ((4, 16, 4096, 96),),
+    128: ((4, 16, 4096, 128),),
+    192: ((4, 8, 4096, 192),),
+    256: ((4, 8, 4096, 256),),
+}
+OTHER_TILES: dict[tuple[str, int], tuple[tuple[int, int], ...]] = {
+    (GPROJ, 64): ((192, 80), (128, 112)),
+    (GPROJ, 128): ((128, 80), (128, 64)),
+    (GPROJ, 96): ((128, 112),),
+    (ZEROSUM, 96): ((192, 80), (128, 128)),
+    (ZEROSUM, 192): ((128, 96),),
+    (ZEROSUM, 256): ((128, 64),),
+}
+"""Of the forward, by method and head_dim: queries of a tile, keys of a block."""
 
 
 class NoResidualForward(ZeroSumForwardSm90):
@@ -57,9 +72,9 @@ class NotStoredBackward(RowSumBackwardSm90):
         pass
 
 
-def tiled(tiles: tuple[int, int]) -> type[ProjectedForwardSm90]:
-    """The projected forward with other tiles."""
-    return type(f"Projected{tiles[0]}x{tiles[1]}", (ProjectedForwardSm90,), {"tiles": staticmethod(lambda *_: tiles)})
+def tiled(of_method: Any, tiles: tuple[int, int]) -> Any:
+    """The forward of a method with other tiles."""
+    return type(f"{of_method.__name__}{tiles[0]}x{tiles[1]}", (of_method,), {"tiles": staticmethod(lambda *_: tiles)})
 
 
 def variants(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], None]]:
@@ -79,8 +94,8 @@ def variants(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], None]]:
 
         return run
 
-    def backward(method: str, chosen: Any) -> Callable[[], None]:
-        problem = Problem(method, True, head_dim**-0.5, False, None, None, seq, seq)
+    def backward(method: str, chosen: Any, deterministic: bool = False) -> Callable[[], None]:
+        problem = Problem(method, True, head_dim**-0.5, deterministic, None, None, seq, seq)
         launch.FORWARDS |= {ZEROSUM: ZeroSumForwardSm90, GPROJ: ProjectedForwardSm90}
         saved = launch.forward(q, k, v, problem)
 
@@ -93,25 +108,32 @@ def variants(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], None]]:
     found["forward zerosum"] = forward(ZEROSUM, ZeroSumForwardSm90)
     found["forward zerosum: no residual of O"] = forward(ZEROSUM, NoResidualForward)
     found["forward gproj"] = forward(GPROJ, ProjectedForwardSm90)
-    for tiles in OTHER_TILES[head_dim]:
-        found[f"forward gproj: {tiles[0]} x {tiles[1]}"] = forward(GPROJ, tiled(tiles))
+    for method, of_method in ((ZEROSUM, ZeroSumForwardSm90), (GPROJ, ProjectedForwardSm90)):
+        for tiles in OTHER_TILES.get((method, head_dim), ()):
+            found[f"forward {method}: {tiles[0]} x {tiles[1]}"] = forward(method, tiled(of_method, tiles))
     found["backward zerosum"] = backward(ZEROSUM, RowSumBackwardSm90)
     found["backward: no row sums"] = backward(ZEROSUM, NoRowSumBackward)
     found["backward: row sums not stored"] = backward(ZEROSUM, NotStoredBackward)
     found["backward gproj"] = backward(GPROJ, RowSumBackwardSm90)
+    if head_dim in ORDERED_HEAD_DIMS:
+        found["backward zerosum, deterministic"] = backward(ZEROSUM, RowSumBackwardSm90, deterministic=True)
     rows = [x.transpose(1, 2) for x in (q, k, v, do)]
     o, lse = _flash_attn_fwd(*rows[:3], causal=True, return_lse=True)[:2]
     found["FlashAttention-4 forward"] = lambda: _flash_attn_fwd(*rows[:3], causal=True, return_lse=True)
-    found["FlashAttention-4 backward"] = lambda: _flash_attn_bwd(*rows[:3], o, rows[3], lse, causal=True)
+    for deterministic in (False, True) if head_dim in ORDERED_HEAD_DIMS else (False,):
+        found["FlashAttention-4 backward" + ", deterministic" * deterministic] = partial(
+            _flash_attn_bwd, *rows[:3], o, rows[3], lse, causal=True, deterministic=deterministic
+        )
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=20)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--head-dims", type=int, nargs="+", choices=list(SHAPES), default=[128, 64])
+    arguments = parser.parse_args()
     flush = torch.empty(2**28, dtype=torch.uint8, device="cuda")
-    for shape in SHAPES:
+    for shape in (shape for head_dim in arguments.head_dims for shape in SHAPES[head_dim]):
         cases = variants(shape)
         for name, run in list(cases.items()):
             try:
@@ -121,7 +143,7 @@ def main() -> None:
                 print(f"{name}: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
                 del cases[name]
         times: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
-        for _ in range(rounds):
+        for _ in range(arguments.rounds):
             for name in random.sample(list(cases), len(cases)):
                 flush.zero_()
                 torch.cuda.synchronize()

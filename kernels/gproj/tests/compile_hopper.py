@@ -16,14 +16,19 @@ os.environ |= {
 import cutlass
 
 from gproj.hopper import compiled, launch
+from gproj.hopper.support import METHODS, ORDERED_HEAD_DIMS
 
 ELEMENTS = {"bfloat16": cutlass.BFloat16, "float16": cutlass.Float16}
 
 for variant in sys.argv[1:]:
     dtype, head_dim, group, mask = variant.split(",")
     kernel = compiled.Kernel(ELEMENTS[dtype], int(head_dim), int(group), mask == "causal")
-    for method, subject in launch.FORWARDS.items():
+    for subject in {each for method in METHODS for each in launch.forward_classes(method, kernel.head_dim)}:
         assert compiled.forward(kernel, subject) is not None
-        print("forward", method, variant, flush=True)
-    assert compiled.backward(kernel, launch.BACKWARD) is not None
-    print("backward", variant, flush=True)
+        print(subject.__name__, variant, flush=True)
+    backwards = [launch.BACKWARD]
+    if kernel.head_dim in ORDERED_HEAD_DIMS:
+        backwards.append(launch.DETERMINISTIC_BACKWARD)
+    for chosen in backwards:
+        assert compiled.backward(kernel, chosen) is not None
+        print(chosen.__name__, variant, flush=True)

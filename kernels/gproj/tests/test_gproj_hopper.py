@@ -13,7 +13,7 @@ from torch import Tensor
 from gproj import UnsupportedInput, attention, explain
 from gproj.hopper import support
 from gproj.problem import Case
-from gproj_oracle import computed, error, exact
+from gproj_oracle import computed, draw, error, exact
 from gprojci_suite import inputs
 
 pytest.importorskip("cutlass")
@@ -40,14 +40,19 @@ CASE = Case(
 
 
 @pytest.mark.parametrize(
-    "variants",
-    [["bfloat16,64,1,causal", "float16,64,4,full"], ["bfloat16,128,2,full", "float16,128,1,causal"]],
+    ("variants", "kernels"),
+    [
+        (["bfloat16,64,1,causal", "float16,128,4,full"], 8),
+        (["float16,96,4,causal", "bfloat16,192,1,causal"], 9),
+        (["bfloat16,256,2,full"], 4),
+    ],
 )
-def test_compiles(variants: list[str]) -> None:
+def test_compiles(variants: list[str], kernels: int) -> None:
     command = [sys.executable, str(Path(__file__).with_name("compile_hopper.py")), *variants]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    assert len(done.stdout.splitlines()) == 3 * len(variants)
+    # Two of each pass, but of 192 and 256 columns three forwards, and of 256 one backward.
+    assert len(done.stdout.splitlines()) == kernels
 
 
 def test_refuses_a_cpu() -> None:
@@ -62,9 +67,11 @@ def test_refuses_a_cpu() -> None:
         (CASE, None),
         (replace(CASE, method="gproj"), None),
         (replace(CASE, method="gproj-dk"), 'not "gproj-dk"'),
-        (replace(CASE, head_dim=96), "head_dim must be one of"),
+        (replace(CASE, head_dim=80), "head_dim must be one of"),
+        (replace(CASE, head_dim=256), None),
         (replace(CASE, varlen=True), "packed"),
-        (replace(CASE, deterministic=True), "deterministic=True"),
+        (replace(CASE, deterministic=True), None),
+        (replace(CASE, deterministic=True, head_dim=256), "with deterministic=True head_dim must be one of"),
         (replace(CASE, seq_q=101), "101 queries on 100 keys"),
         (replace(CASE, seq_q=101, causal=False), None),
         (replace(CASE, seq_k=0, causal=False), "empty"),
@@ -130,6 +137,13 @@ def test_captured(name: str, method: str) -> None:
         (1, 2, 2, 640, 500, 128, False),
         (1, 2, 1, 77, 1300, 128, False),
         (1, 1, 1, 1, 200, 128, True),
+        (2, 4, 4, 1024, 1024, 96, True),
+        (1, 4, 2, 300, 700, 96, False),
+        (2, 4, 4, 1024, 1024, 192, True),
+        (1, 4, 1, 300, 700, 192, False),
+        (2, 4, 4, 1024, 1024, 256, True),
+        (1, 4, 2, 513, 513, 256, True),
+        (1, 2, 2, 77, 1300, 256, False),
     ],
 )
 def test_drifted_keys(
@@ -156,6 +170,26 @@ def test_drifted_keys(
     limits = {"dk": 4 * limit} if method == "gproj" else {}
     for name, mine, theirs in zip(("o", "dq", "dk", "dv"), got, wanted, strict=True):
         assert error(mine, theirs) <= limits.get(name, limit), name
+
+
+@on_hopper
+@METHODS
+@pytest.mark.parametrize("head_dim", support.ORDERED_HEAD_DIMS)
+@pytest.mark.parametrize(("kv_heads", "seq", "causal"), [(8, 2048, True), (2, 1000, True), (8, 1000, False)])
+def test_deterministic(head_dim: int, kv_heads: int, seq: int, causal: bool, method: str) -> None:
+    leaves, grad = draw(2, 8, kv_heads, seq, seq, head_dim, device="cuda")
+    leaves[1] = (leaves[1] + 20).detach().requires_grad_()
+    settings = {"causal": causal, "method": method, "backend": "hopper", "deterministic": True}
+    first = computed(attention, leaves, grad, **settings)
+    for _ in range(10):
+        for name, mine, again in zip(
+            ("o", "dq", "dk", "dv"), first, computed(attention, leaves, grad, **settings), strict=True
+        ):
+            assert torch.equal(mine, again), name
+    wanted = exact(leaves, grad, causal, head_dim**-0.5)
+    limits = {"dk": 0.018} if method == "gproj" else {}
+    for name, mine, theirs in zip(("o", "dq", "dk", "dv"), first, wanted, strict=True):
+        assert error(mine, theirs) <= limits.get(name, 0.0045), name
 
 
 @on_hopper

@@ -44,7 +44,7 @@ def backward_tiles(kernel: Kernel) -> BwdConfig:
 @cache
 def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90]) -> Any:
     """Compiled forward: called with q, k, v, o, lse, scale, and [what stands beside o, key index, k]."""
-    tile_m, tile_n = subject_class.tiles(kernel.head_dim, kernel.causal)
+    tile_m, tile_n = subject_class.tiles(kernel.head_dim)
     subject = subject_class(
         kernel.dtype,
         kernel.head_dim,
@@ -81,7 +81,11 @@ def forward(kernel: Kernel, subject_class: type[ZeroSumForwardSm90]) -> Any:
 
 @cache
 def backward(kernel: Kernel, subject_class: type[RowSumBackwardSm90]) -> Any:
-    """Compiled backward: called with q, k, v, do, lse in base two, D, dQ accumulator, dK, dV, scale and r."""
+    """Compiled backward: called with q, k, v, do, lse in base two, D, dQ accumulator, dK, dV, scale and r.
+
+    In the place of r the deterministic one takes the semaphores of dQ, dK and dV, those of the latter two where query
+    heads share them.
+    """
     tiles = backward_tiles(kernel)
     subject = subject_class(
         kernel.dtype,
@@ -90,7 +94,7 @@ def backward(kernel: Kernel, subject_class: type[RowSumBackwardSm90]) -> Any:
         kernel.group,
         kernel.causal,
         is_local=False,
-        deterministic=False,
+        deterministic=subject_class.ordered,
         tile_m=tiles.m_block_size,
         tile_n=tiles.n_block_size,
         Q_stage=tiles.num_stages_Q,
@@ -107,6 +111,10 @@ def backward(kernel: Kernel, subject_class: type[RowSumBackwardSm90]) -> Any:
     )
     q, k, v, do = (_fake(kernel.dtype, 4) for _ in range(4))
     lse, d, dq, rows = (_fake(Float32, 3, 4) for _ in range(4))
+    semaphores: list[Any] = [rows, *NOT_USED[:2]]
+    if subject_class.ordered:
+        shared = kernel.group > 1
+        semaphores = [_fake(Int32, 4, 1) if each == 0 or shared else None for each in range(3)]
     if kernel.group == 1:
         dk, dv = (_fake(kernel.dtype, 4) for _ in range(2))
     else:
@@ -124,8 +132,7 @@ def backward(kernel: Kernel, subject_class: type[RowSumBackwardSm90]) -> Any:
         dv,
         Float32(1.0),
         *NOT_USED[:6],
-        rows,
-        *NOT_USED[:2],
+        *semaphores,
         AuxData(),
         *NOT_USED[:2],
         cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True),

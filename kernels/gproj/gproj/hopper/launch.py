@@ -1,6 +1,6 @@
 """One call of the two kernels and of what stands before and after them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cutlass
 import torch
@@ -10,18 +10,29 @@ from torch import Tensor
 
 from gproj.hopper import compiled
 from gproj.hopper.compiled import NOT_USED, Kernel
+from gproj.hopper.deterministic_backward import DeterministicBackwardSm90
 from gproj.hopper.postprocess import postprocess_kernel
-from gproj.hopper.preprocess import preprocess_kernel
-from gproj.hopper.projected_forward import ProjectedForwardSm90
+from gproj.hopper.preprocess import COLUMNS, preprocess_kernel
+from gproj.hopper.projected_forward import KeysForwardSm90, OutputForwardSm90, ProjectedForwardSm90
+from gproj.hopper.register_order import Accumulators
 from gproj.hopper.row_sum_backward import RowSumBackwardSm90
 from gproj.hopper.support import BYTES
+from gproj.hopper.wide import EXTRA
 from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
 from gproj.problem import GPROJ, ZEROSUM, Gradients, Problem, Saved
 
-WARP_GROUP_ROWS = 64
 ELEMENTS = {torch.bfloat16: cutlass.BFloat16, torch.float16: cutlass.Float16}
 FORWARDS = {ZEROSUM: ZeroSumForwardSm90, GPROJ: ProjectedForwardSm90}
+TWO_LAUNCHES = (OutputForwardSm90, KeysForwardSm90)
+"""Of the published method, the second with K for V, where head_dim is more than ONE_LAUNCH."""
+ONE_LAUNCH = 128
 BACKWARD = RowSumBackwardSm90
+DETERMINISTIC_BACKWARD = DeterministicBackwardSm90
+
+
+def forward_classes(method: str, head_dim: int) -> tuple[Any, ...]:
+    """The kernels of a forward, in their order."""
+    return TWO_LAUNCHES if method == GPROJ and head_dim > ONE_LAUNCH else (FORWARDS[method],)
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
@@ -31,14 +42,15 @@ def forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Saved:
     strongest = q.new_empty(q.shape[:3], dtype=torch.int32)
     q, k, v = _aligned(q), _aligned(k), _aligned(v)
     with torch.cuda.device(q.device):
-        compiled.forward(_kernel(q, k, problem), FORWARDS[problem.method])(
-            *_by_rows(q, k, v, o),
-            lse,
-            problem.scale,
-            *NOT_USED[:9],
-            AuxData([*_by_rows(beside_o), strongest, *_by_rows(k)]),
-            *NOT_USED[:2],
-        )
+        for subject, values in zip(forward_classes(problem.method, q.shape[3]), (v, k), strict=False):
+            compiled.forward(_kernel(q, k, problem), subject)(
+                *_by_rows(q, k, values, o),
+                lse,
+                problem.scale,
+                *NOT_USED[:9],
+                AuxData([*_by_rows(beside_o), strongest, *_by_rows(k)]),
+                *NOT_USED[:2],
+            )
     return Saved(o, lse, beside_o, strongest)
 
 
@@ -52,10 +64,18 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
     batch, heads, seq_q, head_dim = q.shape
     padded, padded_k = _padded(seq_q, rows), _padded(k.shape[2], columns)
     lse_log2, d, row_sums = (q.new_empty(batch, heads, padded, dtype=torch.float32) for _ in range(3))
-    dq_sum = q.new_empty(batch, heads, padded * head_dim, dtype=torch.float32)
+    of_dq = Accumulators.of_dq(tiles, head_dim, EXTRA if problem.deterministic else 0)
+    of_dkv = Accumulators.of_dkv(tiles, head_dim)
+    dq_sum = q.new_empty(batch, heads, padded // rows * of_dq.stored, dtype=torch.float32)
     # Query heads that share a key head add to one accumulator.
-    shared = (batch, k.shape[1], padded_k * head_dim)
+    shared = (batch, k.shape[1], padded_k // columns * of_dkv.stored)
     into = [k.new_zeros(shared, dtype=torch.float32) for _ in range(2)] if kernel.group > 1 else _by_rows(dk, dv)
+    at_row_sums: list[Tensor | None] = [row_sums, None, None]
+    if problem.deterministic:
+        at_row_sums = [_semaphore(q, padded // rows, 1), None, None]
+        if kernel.group > 1:
+            at_row_sums[1:] = (_semaphore(k, padded_k // columns, 2) for _ in range(2))
+    part = head_dim & -head_dim
     with torch.cuda.device(q.device):
         preprocess_kernel[(padded // rows, batch * heads)](
             saved.o,
@@ -64,7 +84,7 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             saved.lse,
             lse_log2,
             d,
-            row_sums,
+            None if problem.deterministic else row_sums,
             dq_sum,
             saved.o.stride()[:3],
             saved.beside_o.stride()[:3],
@@ -73,9 +93,11 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             padded,
             HEADS=heads,
             HEAD_DIM=head_dim,
+            COLUMNS=min(part, COLUMNS),
+            BESIDE=of_dq.stored // rows - head_dim,
             ROWS=rows,
         )
-        compiled.backward(kernel, BACKWARD)(
+        compiled.backward(kernel, DETERMINISTIC_BACKWARD if problem.deterministic else BACKWARD)(
             *_by_rows(q, k, v, grad),
             lse_log2,
             d,
@@ -83,34 +105,44 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             *into,
             problem.scale,
             *NOT_USED[:6],
-            row_sums,
-            *NOT_USED[:2],
+            *at_row_sums,
             AuxData(),
             *NOT_USED[:2],
         )
-        taken = _Taken(row_sums, saved.strongest, k, saved.beside_o if problem.method == GPROJ else None)
-        _convert(dq_sum, dq, padded, problem.scale, rows, taken)
+        taken = _Taken(
+            None if problem.deterministic else row_sums,
+            saved.strongest,
+            k,
+            saved.beside_o if problem.method == GPROJ else None,
+        )
+        _convert(dq_sum, dq, padded, problem.scale, rows, of_dq, taken)
         if kernel.group > 1:
-            _convert(into[0], dk, padded_k, problem.scale, columns)
-            _convert(into[1], dv, padded_k, 1.0, columns)
+            _convert(into[0], dk, padded_k, problem.scale, columns, of_dkv)
+            _convert(into[1], dv, padded_k, 1.0, columns, of_dkv)
     return Gradients(dq, dk, dv)
 
 
 class _Taken(NamedTuple):
     """What is taken out of dQ: r per row, times the key that `strongest` names, or that and what `beyond` has more."""
 
-    row_sums: Tensor
+    row_sums: Tensor | None
     strongest: Tensor
     keys: Tensor
     beyond: Tensor | None
 
 
 def _convert(
-    accumulator: Tensor, result: Tensor, padded: int, scale: float, rows: int, taken: _Taken | None = None
+    accumulator: Tensor,
+    result: Tensor,
+    padded: int,
+    scale: float,
+    rows: int,
+    order: Accumulators,
+    taken: _Taken | None = None,
 ) -> None:
     """An accumulator in the order of the kernel's registers to a gradient."""
-    batch, heads, seq, head_dim = result.shape
-    postprocess_kernel[(triton.cdiv(seq, rows), batch * heads)](
+    batch, heads, seq, _ = result.shape
+    postprocess_kernel[(triton.cdiv(seq, rows) * order.pieces, batch * heads)](
         accumulator,
         result,
         *(taken or (None, None, None, None)),
@@ -122,11 +154,19 @@ def _convert(
         scale,
         HEADS=heads,
         GROUP=heads // taken.keys.shape[1] if taken else 1,
-        HEAD_DIM=head_dim,
         ROWS=rows,
-        SPLIT_ROWS=rows == 2 * WARP_GROUP_ROWS,
-        num_warps=8,
+        GROUPS=order.groups,
+        ALONG_M=order.along_m,
+        SWAPPED=order.swapped,
+        BLOCKS_M=order.blocks_m,
+        BRICKS=order.bricks,
+        STORED_BRICKS=order.stored_bricks,
+        PIECE=order.piece,
     )
+
+
+def _semaphore(x: Tensor, tiles: int, counters: int) -> Tensor:
+    return x.new_zeros(*x.shape[:2], tiles, counters, dtype=torch.int32)
 
 
 def _by_rows(*tensors: Tensor) -> list[Tensor]:

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from gproj.hopper.register_order import by_columns, tile_of_accumulators
+from gproj.hopper.register_order import bricks_by_rows, by_columns, first_columns
 
 
 @triton.jit
@@ -22,27 +22,51 @@ def postprocess_kernel(
     scale,
     HEADS: tl.constexpr,
     GROUP: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
     ROWS: tl.constexpr,
-    SPLIT_ROWS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    ALONG_M: tl.constexpr,
+    SWAPPED: tl.constexpr,
+    BLOCKS_M: tl.constexpr,
+    BRICKS: tl.constexpr,
+    STORED_BRICKS: tl.constexpr,
+    PIECE: tl.constexpr,
 ):
-    """One tile of ROWS rows of one head: scale · (accumulator − r · (anchor + beyond)), rounded.
+    """One piece of a tile of ROWS rows of one head: scale · (accumulator − r · (anchor + beyond)), rounded.
 
-    accumulator is (batch, heads, padded · head_dim), row_sums (batch, heads, padded), strongest (batch, heads, seq);
-    result and beyond
-    are (batch, heads, seq, head_dim), keys (batch, heads // GROUP, seq_k, head_dim). The columns of beyond lie as the
-    forward kernel stores them.
+    accumulator is (batch, heads, tiles, elements as `Accumulators` says), row_sums (batch, heads, padded), or None
+    where they stand in the accumulator beside dQ; strongest, None where nothing is taken out, is (batch, heads, seq);
+    result and beyond are (batch, heads, seq, head_dim), keys (batch, heads // GROUP, seq_k, head_dim). The columns of
+    beyond lie as the forward kernel stores them.
     """
-    block = tl.program_id(0)
+    pieces: tl.constexpr = BRICKS // PIECE
+    brick: tl.constexpr = 512
+    block = tl.program_id(0) // (GROUPS * BLOCKS_M * pieces)
+    unit = tl.program_id(0) % (GROUPS * BLOCKS_M * pieces)
+    group, block_m, piece = unit // (BLOCKS_M * pieces), unit // pieces % BLOCKS_M, unit % pieces
     head = tl.program_id(1).to(tl.int64)
     batch, of_batch = head // HEADS, head % HEADS
-    size: tl.constexpr = ROWS * HEAD_DIM
-    start = (head * padded + block * ROWS) * HEAD_DIM
-    x = tile_of_accumulators(tl.load(accumulator + start + tl.arange(0, size)), HEAD_DIM, SPLIT_ROWS)
-    rows, columns = block * ROWS + tl.arange(0, ROWS), tl.arange(0, HEAD_DIM)
+    tile = accumulator + (head * (padded // ROWS) + block) * (GROUPS * BLOCKS_M * STORED_BRICKS * brick)
+    place = ((group * BLOCKS_M + block_m) * STORED_BRICKS + piece * PIECE) * brick
+    x = bricks_by_rows(tl.load(tile + place + tl.arange(0, PIECE * brick)), PIECE)
+    m, n = block_m * 64, piece * PIECE * 8
+    if ALONG_M:
+        m = (block_m * GROUPS + group) * 64
+    else:
+        n += group * BRICKS * 8
+    if SWAPPED:
+        x = tl.trans(x)
+        rows, columns = block * ROWS + n + tl.arange(0, PIECE * 8), m + tl.arange(0, 64)
+    else:
+        rows, columns = block * ROWS + m + tl.arange(0, 64), n + tl.arange(0, PIECE * 8)
     inside = rows < seq
-    if row_sums is not None:
-        r = tl.load(row_sums + head * padded + rows)
+    if strongest is not None:
+        if row_sums is not None:
+            r = tl.load(row_sums + head * padded + rows)
+        else:
+            # Of groups side by side the last one's columns end where the ones began.
+            last = group if ALONG_M else GROUPS - 1
+            beside = ((last * BLOCKS_M + block_m) * STORED_BRICKS + BRICKS) * brick
+            r = tl.load(tile + beside + first_columns(tl.arange(0, 64)))
         index = tl.load(strongest + head * seq + rows, inside, 0).to(tl.int64)
         anchors = tl.load(
             keys
@@ -62,7 +86,7 @@ def postprocess_kernel(
                 inside[:, None],
                 0.0,
             )
-            taken += by_columns(more.to(tl.float32), ROWS, HEAD_DIM)
+            taken += by_columns(more.to(tl.float32), 64, PIECE * 8)
         x -= r[:, None] * taken
     tl.store(
         result

@@ -9,7 +9,9 @@ from gproj.problem import GPROJ, ZEROSUM, Case
 
 VERSION = "4.0.0b36"
 """Of flash-attn-4."""
-HEAD_DIMS = (64, 128)
+HEAD_DIMS = (64, 96, 128, 192, 256)
+ORDERED_HEAD_DIMS = (64, 96, 128, 192)
+"""Those with room in shared memory for row sums beside dQ."""
 METHODS = (GPROJ, ZEROSUM)
 BYTES = 16
 """What the copy engine reads at once."""
@@ -27,8 +29,8 @@ def supported(case: Case) -> str | None:
         return f"head_dim must be one of {HEAD_DIMS}, got {case.head_dim}"
     if case.varlen:
         return "takes no packed sequences"
-    if case.deterministic:
-        return "adds to dQ in any order; with deterministic=True another backend is needed"
+    if case.deterministic and case.head_dim not in ORDERED_HEAD_DIMS:
+        return f"with deterministic=True head_dim must be one of {ORDERED_HEAD_DIMS}, got {case.head_dim}"
     if case.causal and case.seq_q > case.seq_k:
         return f"a causal mask of {case.seq_q} queries on {case.seq_k} keys leaves rows without a key"
     if 0 in (case.batch, case.heads, case.seq_q, case.seq_k):

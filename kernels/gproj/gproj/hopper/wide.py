@@ -11,7 +11,9 @@ from cutlass.utils import LayoutEnum
 from quack import layout_utils, sm90_utils
 
 CHUNK = 64
-"""Columns of an operand that are contiguous for the tensor cores: 128 bytes."""
+"""Columns of an operand that are contiguous for the tensor cores: 128 bytes, where they divide its width."""
+HALF_CHUNK = 32
+"""The same where they do not."""
 EXTRA = 8
 """Further columns: the narrowest step of a product's width."""
 WIDEST = 256
@@ -32,13 +34,18 @@ def product(dtype: Any, columns: int, source: warpgroup.OperandSource) -> warpgr
     )
 
 
-def operand_layout(dtype: Any, rows: int, columns: int) -> cute.Layout:
+def chunk_of(columns: int) -> int:
+    """Columns that are contiguous in an operand of that many, as the base lays it out."""
+    return CHUNK if columns % CHUNK == 0 else HALF_CHUNK
+
+
+def operand_layout(dtype: Any, rows: int, columns: int, chunk: int) -> cute.Layout:
     """Layout of whole chunks, `rows` by `columns`, one after another.
 
     Descriptors made of it for a product over all its columns serve a product over fewer: they tell where the operand
     begins and how far one chunk is from the next.
     """
-    return sm90_utils.make_smem_layout(dtype, LayoutEnum.ROW_MAJOR, (rows, columns), None, major_mode_size=CHUNK).outer
+    return sm90_utils.make_smem_layout(dtype, LayoutEnum.ROW_MAJOR, (rows, columns), None, major_mode_size=chunk).outer
 
 
 def descriptors(dtype: Any, start: cute.Pointer, layout: cute.Layout, columns: int, source: Any) -> cute.Tensor:
@@ -78,12 +85,19 @@ class WideProduct:
 
     @classmethod
     def create(
-        cls, dtype: Any, start: cute.Pointer, rows: int, stages: cute.Layout, into: cute.Tensor, columns: int
+        cls,
+        dtype: Any,
+        start: cute.Pointer,
+        rows: int,
+        stages: cute.Layout,
+        into: cute.Tensor,
+        columns: int,
+        chunk: int,
     ) -> "WideProduct":
         """B is `rows` by `columns`, in whole chunks from `start` on."""
-        chunks = -(-columns // CHUNK) * CHUNK
+        chunks = -(-columns // chunk) * chunk
         source = warpgroup.OperandSource.RMEM
-        layout = cute.append(operand_layout(dtype, rows, chunks), stages)
+        layout = cute.append(operand_layout(dtype, rows, chunks, chunk), stages)
         operand = descriptors(dtype, start, layout, chunks, source)
         return cls(cute.make_tiled_mma(product(dtype, columns, source)), into, operand)
 

@@ -6,7 +6,8 @@ columns, and the product is that much wider. The first is one; the others are +1
 its block, so their sums tell the place of a key with more than half of the row's weight, whatever the other weights
 are. That key, in the block where the row's maximum was found, is the row's anchor; where no key has half of the weight,
 any key near them will do. Beside O the kernel leaves what the backward pass needs: this index and the residual of O's
-rounding.
+rounding. Where a block of keys would not fit into shared memory with eight more columns, which take up a whole chunk,
+the eight stand apart and are a product of their own.
 """
 
 from collections.abc import Callable
@@ -19,18 +20,17 @@ from cutlass import Float32, Int32
 from cutlass.utils import LayoutEnum
 from flash_attn.cute.cute_dsl_utils import assume_tensor_aligned
 from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90
-from flash_attn.cute.interface import _tile_size_fwd_sm90
 from flash_attn.cute.utils import AuxData
 from quack import sm90_utils
 
 from gproj.hopper.softmax import Softmaxes, ZeroSumSoftmax, softmax_replaced
 from gproj.hopper.wide import (
-    CHUNK,
     EXTRA,
     ROWS,
     WideProduct,
     accumulator,
     accumulator_part,
+    chunk_of,
     multiply,
     storage_with,
 )
@@ -39,6 +39,11 @@ FILLED_BARRIER = 15
 """Named barrier after the constants have been written; the base kernel uses 1 to 6."""
 PIECE = 8
 """Elements that a thread stores at once: 16 bytes."""
+TILES = {64: (192, 128), 96: (192, 96), 128: (128, 128), 192: (128, 112), 256: (128, 80)}
+"""Queries of a tile and keys of a block: at most 128, what seven bits tell apart. The base's, but for 96 columns, whose
+three warp groups have no registers for the base's 128 keys."""
+WIDEST_BESIDE = 128
+"""Columns of V up to which the constants stand behind them."""
 
 
 class ZeroSumForwardSm90(FlashAttentionForwardSm90):
@@ -50,25 +55,37 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
     """
 
     @staticmethod
-    def tiles(head_dim: int, causal: bool) -> tuple[int, int]:
-        """Queries of a tile and keys of a block: at most 128, what seven bits tell apart."""
-        of_base = _tile_size_fwd_sm90(head_dim, head_dim, causal, False)
-        return of_base.m_block_size, of_base.n_block_size
+    def tiles(head_dim: int) -> tuple[int, int]:
+        """Queries of a tile and keys of a block."""
+        return TILES[head_dim]
 
     @property
     def columns(self) -> int:
         """Columns that are loaded into a stage of V; the constants stand behind them."""
         return int(self.tile_hdimv)
 
+    @property
+    def apart(self) -> bool:
+        """Whether the constants are a product of their own, the same for every stage."""
+        return bool(self.tile_hdimv > WIDEST_BESIDE)
+
+    @property
+    def chunk(self) -> int:
+        """Columns that are contiguous where the constants stand."""
+        return EXTRA if self.apart else chunk_of(self.tile_hdimv)
+
     def widths(self) -> tuple[int, ...]:
         """Columns of the products of P, one after the other; each begins where a chunk does."""
-        return (self.columns + EXTRA,)
+        return (self.columns, EXTRA) if self.apart else (self.columns + EXTRA,)
 
     def _get_shared_storage_cls(self) -> Any:
-        """The base's layout of shared memory, each stage of V followed by what else P multiplies."""
+        """The base's layout of shared memory, each stage of V followed by what else P multiplies, or all of them."""
+        if self.apart:
+            of_base = super()._get_shared_storage_cls()
+            return storage_with(of_base, "sV", self.dtype, self.tile_n * EXTRA, self.buffer_align_bytes)
         stage = sm90_utils.make_smem_layout(self.dtype, LayoutEnum.ROW_MAJOR, (self.tile_n, self.tile_hdimv), None)
         self.sV_layout = cute.make_composed_layout(stage.inner, 0, cute.append(stage.outer, self._stages()))
-        behind = self.tile_n * (self.columns + CHUNK - self.tile_hdimv)
+        behind = self.tile_n * (self.columns + self.chunk - self.tile_hdimv)
         return storage_with(super()._get_shared_storage_cls(), "sV", self.dtype, behind, self.buffer_align_bytes)
 
     def mma(self, *args: Any) -> None:
@@ -76,15 +93,24 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
         *common, aux_data, _ = args
         self._beside_o, self._key_index, self._keys = [assume_tensor_aligned(x) for x in aux_data.tensors]
         values, self._thread = common[6].iterator, common[15]
-        for stage in range(self.num_stages):
-            self._fill_columns(values + (stage * self._stage_stride + self.tile_n * self.columns))
+        if self.apart:
+            # Pointers to V know how V is swizzled; these columns are not.
+            constants = cute.recast_ptr(values + self.num_stages * self._stage_stride)
+            self._fill_columns(constants)
+        else:
+            for stage in range(self.num_stages):
+                self._fill_columns(values + (stage * self._stage_stride + self.tile_n * self.columns))
         cute.arch.fence_view_async_shared()
         cute.arch.barrier(barrier_id=FILLED_BARRIER, number_of_threads=self.num_mma_threads)
         self._wide = accumulator(self.columns + EXTRA)
         self._products, first = [], 0
         for width in self.widths():
-            start, part = values + self.tile_n * first, accumulator_part(self._wide, first, width)
-            self._products.append(WideProduct.create(self.dtype, start, self.tile_n, self._stages(), part, width))
+            part = accumulator_part(self._wide, first, width)
+            operand = (values + self.tile_n * first, self._stages(), chunk_of(self.tile_hdimv))
+            if self.apart and first == self.columns:
+                operand = (constants, cute.make_layout(self.num_stages, stride=0), EXTRA)
+            start, stages, chunk = operand
+            self._products.append(WideProduct.create(self.dtype, start, self.tile_n, stages, part, width, chunk))
             first += width
         self._softmaxes = Softmaxes(self._wide, self.tile_n)
         with softmax_replaced(self._softmaxes):
@@ -93,6 +119,8 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
     def first_half_block_overlap(self, *, n_block: Int32, softmax: ZeroSumSoftmax, **kwargs: Any) -> Any:
         """As the base's; the softmax is told the block."""
         softmax.block[0] = n_block
+        if self.rescale_O_before_gemm:
+            self._wide.fill(0.0)
         return super().first_half_block_overlap(n_block=n_block, softmax=softmax, **kwargs)
 
     def mma_one_n_block_intrawg_overlap(
@@ -122,21 +150,21 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
 
     @property
     def _stage_stride(self) -> int:
-        return self.tile_n * (self.columns + CHUNK)
+        return self.tile_n * (self.columns if self.apart else self.columns + self.chunk)
 
     @cute.jit
     def _fill_columns(self, start: cute.Pointer) -> None:
-        """One row per thread: eight columns, eight times, so that the order of the pieces of a row does not matter."""
+        """One row per thread: eight columns over a chunk, so that the order of the pieces of a row does not matter."""
         key = self._thread
         if key < self.tile_n:
-            columns = cute.make_rmem_tensor(CHUNK, Float32)
-            for piece in cutlass.range_constexpr(CHUNK // EXTRA):
+            columns = cute.make_rmem_tensor(self.chunk, Float32)
+            for piece in cutlass.range_constexpr(self.chunk // EXTRA):
                 columns[EXTRA * piece] = Float32(1.0)
                 for bit in cutlass.range_constexpr(EXTRA - 1):
                     columns[EXTRA * piece + bit + 1] = Float32(1.0) if (key >> bit) & 1 == 1 else Float32(-1.0)
-            row = cute.make_rmem_tensor(CHUNK, self.dtype)
+            row = cute.make_rmem_tensor(self.chunk, self.dtype)
             row.store(columns.load().to(self.dtype))
-            chunk = cute.make_tensor(start, cute.make_layout((CHUNK, self.tile_n)))
+            chunk = cute.make_tensor(start, cute.make_layout((self.chunk, self.tile_n)))
             cute.autovec_copy(row, chunk[None, key])
 
     def epilogue(self, acc_O: cute.Tensor, lse: cute.Tensor, *base: Any) -> None:
