@@ -46,7 +46,7 @@ class Saved(NamedTuple):
         beside_o: shaped like o, columns in an order of the backend's own: with "zerosum" what rounding took from o,
             with "gproj" the row's mean key less its strongest; empty where the backend does not keep it.
         strongest: int32 index of each row's strongest key, or one near it, within its sequence, shaped like lse; empty
-            where beside_o is.
+            where beside_o is. A backend may use bits above the index for more about the row.
     """
 
     o: Tensor

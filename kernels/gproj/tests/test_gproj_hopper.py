@@ -75,6 +75,7 @@ def test_refuses_a_cpu() -> None:
         (replace(CASE, seq_q=101), "101 queries on 100 keys"),
         (replace(CASE, seq_q=101, causal=False), None),
         (replace(CASE, seq_k=0, causal=False), "empty"),
+        (replace(CASE, seq_k=2**22 + 1), "at most 4194304 keys"),
         (replace(CASE, strides=((25600, 6400, 1, 100), *CASE.strides[1:])), "rows of q must be contiguous"),
         (replace(CASE, strides=(CASE.strides[0], (12804, 6402, 64, 1), CASE.strides[2])), "rows of k"),
         (replace(CASE, strides=(CASE.strides[0], (12800, 0, 64, 1), CASE.strides[2])), "rows of k"),

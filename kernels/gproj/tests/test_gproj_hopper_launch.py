@@ -43,7 +43,7 @@ def by_registers(rows: Tensor) -> Tensor:
 
 
 def played(kernel: Any, ordered: bool) -> Callable[..., None]:
-    """The backward kernel in float32, which rounds dS and leaves its row sums."""
+    """The backward kernel in float32, which rounds dS and leaves its row sums, one too large."""
     from gproj.hopper import compiled
     from gproj.hopper.register_order import Accumulators
 
@@ -65,7 +65,7 @@ def played(kernel: Any, ordered: bool) -> Callable[..., None]:
             for h in range(heads):
                 pad = (0, 0, 0, lse_log2.shape[2] - seq)
                 dq = torch.nn.functional.pad(ds[b, h] @ k[b, h], pad).split(tiles.m_block_size)
-                r = torch.nn.functional.pad(ds[b, h].sum(1), pad[2:]).split(tiles.m_block_size)
+                r = torch.nn.functional.pad(ds[b, h].sum(1) + 1, pad[2:]).split(tiles.m_block_size)
                 if ordered:
                     assert row_sums.shape == (batch, heads, len(dq), 1)
                     stored = [in_registers(x, of_dq, sums) for x, sums in zip(dq, r, strict=True)]
@@ -119,9 +119,19 @@ def test_before_and_after(
     scores = (q.float() @ wide.mT * scale).masked_fill(hidden, -torch.inf)
     p, strongest = scores.softmax(-1), scores.argmax(-1)
     o = wanted[0].half()
-    anchors = wide.gather(2, strongest[..., None].expand(-1, -1, -1, head_dim))
-    beside = wanted[0].float() - o.float() if method == ZEROSUM else p @ wide - anchors
-    saved = Saved(o, scores.logsumexp(-1), by_registers(beside.half()).contiguous(), strongest.int())
+    anchors, word = wide.gather(2, strongest[..., None].expand(-1, -1, -1, head_dim)), strongest.int()
+    if method == ZEROSUM:
+        # The second key differs in bit 3, and has a share of (1 - 21 / 63) / 2.
+        bit = strongest >> 3 & 1
+        second = (strongest + 8 - 16 * bit).clamp(0, 109)
+        others = wide.gather(2, second[..., None].expand(-1, -1, -1, head_dim))
+        anchors, beside = 2 / 3 * anchors + 1 / 3 * others, wanted[0].float() - o.float()
+        word = (strongest | 3 << 29 | bit << 28 | 21 << 22).int()
+    else:
+        beside = p @ wide - anchors
+        anchors = p @ wide
+    saved = Saved(o, scores.logsumexp(-1), by_registers(beside.half()).contiguous(), word)
+    wanted[1] = wanted[1] - scale * anchors
     got = launch.backward(grad, q, k, v, saved, Problem(method, True, scale, ordered, None, None, 70, 110))
     for name, mine, theirs in zip(("dq", "dk", "dv"), got, wanted[1:], strict=True):
         # Without O's residual D, and so dk, is what it was.

@@ -16,7 +16,7 @@ from gproj.hopper.preprocess import COLUMNS, preprocess_kernel
 from gproj.hopper.projected_forward import KeysForwardSm90, OutputForwardSm90, ProjectedForwardSm90
 from gproj.hopper.register_order import Accumulators
 from gproj.hopper.row_sum_backward import RowSumBackwardSm90
-from gproj.hopper.support import BYTES
+from gproj.hopper.support import BYTES, INDEX_BITS, SHARE_STEPS
 from gproj.hopper.wide import EXTRA
 from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
 from gproj.problem import GPROJ, ZEROSUM, Gradients, Problem, Saved
@@ -150,6 +150,7 @@ def _convert(
         taken.keys.stride()[:3] if taken else (0, 0, 0),
         taken.beyond.stride()[:3] if taken and taken.beyond is not None else (0, 0, 0),
         seq,
+        taken.keys.shape[2] if taken else 0,
         padded,
         scale,
         HEADS=heads,
@@ -162,6 +163,8 @@ def _convert(
         BRICKS=order.bricks,
         STORED_BRICKS=order.stored_bricks,
         PIECE=order.piece,
+        INDEX_BITS=INDEX_BITS,
+        SHARE_STEPS=SHARE_STEPS,
     )
 
 

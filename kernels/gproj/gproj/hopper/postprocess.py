@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from gproj.hopper.register_order import bricks_by_rows, by_columns, first_columns
+from gproj.hopper.register_order import bricks_by_rows, by_columns, first_columns, second_key
 
 
 @triton.jit
@@ -18,6 +18,7 @@ def postprocess_kernel(
     key_strides,
     beyond_strides,
     seq,
+    seq_k,
     padded,
     scale,
     HEADS: tl.constexpr,
@@ -30,13 +31,16 @@ def postprocess_kernel(
     BRICKS: tl.constexpr,
     STORED_BRICKS: tl.constexpr,
     PIECE: tl.constexpr,
+    INDEX_BITS: tl.constexpr,
+    SHARE_STEPS: tl.constexpr,
 ):
     """One piece of a tile of ROWS rows of one head: scale · (accumulator − r · (anchor + beyond)), rounded.
 
     accumulator is (batch, heads, tiles, elements as `Accumulators` says), row_sums (batch, heads, padded), or None
-    where they stand in the accumulator beside dQ; strongest, None where nothing is taken out, is (batch, heads, seq);
-    result and beyond are (batch, heads, seq, head_dim), keys (batch, heads // GROUP, seq_k, head_dim). The columns of
-    beyond lie as the forward kernel stores them.
+    where they stand in the accumulator beside dQ; strongest, None where nothing is taken out, is (batch, heads, seq),
+    the index of a key and above it, read where there is no beyond, another one and its share; result and beyond are
+    (batch, heads, seq, head_dim), keys (batch, heads // GROUP, seq_k, head_dim). The columns of beyond lie as the
+    forward kernel stores them.
     """
     pieces: tl.constexpr = BRICKS // PIECE
     brick: tl.constexpr = 512
@@ -67,16 +71,15 @@ def postprocess_kernel(
             last = group if ALONG_M else GROUPS - 1
             beside = ((last * BLOCKS_M + block_m) * STORED_BRICKS + BRICKS) * brick
             r = tl.load(tile + beside + first_columns(tl.arange(0, 64)))
-        index = tl.load(strongest + head * seq + rows, inside, 0).to(tl.int64)
-        anchors = tl.load(
-            keys
-            + batch * key_strides[0]
-            + (of_batch // GROUP) * key_strides[1]
-            + index[:, None] * key_strides[2]
-            + columns
-        )
-        taken = anchors.to(tl.float32)
-        if beyond is not None:
+        word = tl.load(strongest + head * seq + rows, inside, 0)
+        index = word & ((1 << INDEX_BITS) - 1)
+        of_head = keys + batch * key_strides[0] + (of_batch // GROUP) * key_strides[1] + columns
+        taken = tl.load(of_head + index[:, None].to(tl.int64) * key_strides[2]).to(tl.float32)
+        if beyond is None:
+            second, share = second_key(word, index, seq_k, INDEX_BITS, SHARE_STEPS)
+            other = tl.load(of_head + second[:, None].to(tl.int64) * key_strides[2]).to(tl.float32)
+            taken += share[:, None] * (other - taken)
+        else:
             more = tl.load(
                 beyond
                 + batch * beyond_strides[0]

@@ -94,6 +94,15 @@ def first_columns(row):
 
 
 @triton.jit
+def second_key(word, index, seq_k, INDEX_BITS: tl.constexpr, SHARE_STEPS: tl.constexpr):
+    """From what the forward leaves of a row: the index of its anchor's second key, and the share of that."""
+    step = 1 << ((word >> 29) & 7)
+    second = tl.where((word >> 28) & 1 == 1, index - step, index + step)
+    clear = ((word >> INDEX_BITS) & SHARE_STEPS).to(tl.float32) / SHARE_STEPS
+    return tl.minimum(tl.maximum(second, 0), seq_k - 1), (1.0 - clear) * 0.5
+
+
+@triton.jit
 def by_columns(rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Rows whose columns lie as `ZeroSumForwardSm90` stores them: 32 columns, lane % 4, block of 8, 2 columns."""
     parts = tl.reshape(rows, (ROWS, COLUMNS // 32, 4, 4, 2))

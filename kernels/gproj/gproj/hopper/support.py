@@ -13,6 +13,10 @@ HEAD_DIMS = (64, 96, 128, 192, 256)
 ORDERED_HEAD_DIMS = (64, 96, 128, 192)
 """Those with room in shared memory for row sums beside dQ."""
 METHODS = (GPROJ, ZEROSUM)
+INDEX_BITS = 22
+"""Of a key's index beside what names a row's second key."""
+SHARE_STEPS = 63
+"""Of the share of the first."""
 BYTES = 16
 """What the copy engine reads at once."""
 
@@ -35,6 +39,8 @@ def supported(case: Case) -> str | None:
         return f"a causal mask of {case.seq_q} queries on {case.seq_k} keys leaves rows without a key"
     if 0 in (case.batch, case.heads, case.seq_q, case.seq_k):
         return "takes no empty tensors"
+    if case.seq_k > 2**INDEX_BITS:
+        return f"takes at most {2**INDEX_BITS} keys, got {case.seq_k}"
     return _wrong_strides(case)
 
 

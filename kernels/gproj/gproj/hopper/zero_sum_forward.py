@@ -5,9 +5,10 @@ of the base's sum, in log-sum-exp too. The product P·V forms it on the way: beh
 columns, and the product is that much wider. The first is one; the others are +1 or −1 by the bits of the key's place in
 its block, so their sums tell the place of a key with more than half of the row's weight, whatever the other weights
 are. That key, in the block where the row's maximum was found, is the row's anchor; where no key has half of the weight,
-any key near them will do. Beside O the kernel leaves what the backward pass needs: this index and the residual of O's
-rounding. Where a block of keys would not fit into shared memory with eight more columns, which take up a whole chunk,
-the eight stand apart and are a product of their own.
+any key near them will do: the anchor then lies between the key that the sums name and the one that differs from it in
+the bit that they are least clear about. Beside O the kernel leaves what the backward pass needs: these keys and the
+residual of O's rounding. Where a block of keys would not fit into shared memory with eight more columns, which take up
+a whole chunk, the eight stand apart and are a product of their own.
 """
 
 from collections.abc import Callable
@@ -50,7 +51,7 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
     """FlashAttention-4's forward with a zero-sum softmax and two more results.
 
     `aux_data.tensors` holds them: the residual of O, (batch, seq_q, heads, head_dim), the columns of each row in the
-    order of `_store_row`, and the index of the anchor of every row, (batch, heads, seq_q), int32; behind them K once
+    order of `_store_row`, and the keys of the anchor of every row, (batch, heads, seq_q), int32; behind them K once
     more, (batch, seq_k, kv_heads, head_dim), to read single keys from.
     """
 
@@ -178,13 +179,14 @@ class ZeroSumForwardSm90(FlashAttentionForwardSm90):
     def _store_extra(self, seq_q: Int32, seq_k: Int32, m_block: Int32, head: Int32, batch: Int32) -> None:
         first, quarter = m_block * self.tile_m + self._first_row(), self._thread % 4
         anchors, index, rows = self._softmaxes.made.key_block, self._key_index, self._beside_o
+        second_keys = self._softmaxes.made.second_key
         for upper in cutlass.range_constexpr(2):
             row = first + EXTRA * upper
             if row < seq_q:
                 # Bits of several keys together may name one behind the last.
                 anchor = cutlass.min(anchors[upper], seq_k - 1)
                 if quarter == 0:
-                    index[batch, head, row] = anchor
+                    index[batch, head, row] = anchor | second_keys[upper]
                 self._store_row(rows[batch, row, head, None], upper, anchor, head, batch)
 
     def _first_row(self) -> Int32:
