@@ -21,6 +21,7 @@ from flash_attn.cute.interface import _flash_attn_bwd, _flash_attn_fwd
 from torch.profiler import ProfilerActivity, profile
 
 from gproj.hopper import launch
+from gproj.hopper.deterministic_backward import BesideBackwardSm90
 from gproj.hopper.projected_forward import ProjectedForwardSm90
 from gproj.hopper.row_sum_backward import RowSumBackwardSm90
 from gproj.hopper.support import ORDERED_HEAD_DIMS
@@ -114,6 +115,8 @@ def variants(shape: tuple[int, int, int, int]) -> dict[str, Callable[[], None]]:
     found["backward zerosum"] = backward(ZEROSUM, RowSumBackwardSm90)
     found["backward: no row sums"] = backward(ZEROSUM, NoRowSumBackward)
     found["backward: row sums not stored"] = backward(ZEROSUM, NotStoredBackward)
+    if head_dim in ORDERED_HEAD_DIMS:
+        found["backward: row sums beside dQ"] = backward(ZEROSUM, BesideBackwardSm90)
     found["backward gproj"] = backward(GPROJ, RowSumBackwardSm90)
     if head_dim in ORDERED_HEAD_DIMS:
         found["backward zerosum, deterministic"] = backward(ZEROSUM, RowSumBackwardSm90, deterministic=True)

@@ -106,7 +106,7 @@ def test_before_and_after(
 ) -> None:
     from gproj.hopper import launch
 
-    monkeypatch.setattr(launch.compiled, "backward", lambda kernel, chosen: played(kernel, chosen.ordered))
+    monkeypatch.setattr(launch.compiled, "backward", lambda kernel, chosen: played(kernel, chosen.beside > 0))
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     # float16: the interpreter truncates to bfloat16.
     leaves, grad = draw(1, 2, kv_heads, 70, 110, head_dim, torch.float16)

@@ -111,7 +111,7 @@ def backward(kernel: Kernel, subject_class: type[RowSumBackwardSm90]) -> Any:
     )
     q, k, v, do = (_fake(kernel.dtype, 4) for _ in range(4))
     lse, d, dq, rows = (_fake(Float32, 3, 4) for _ in range(4))
-    semaphores: list[Any] = [rows, *NOT_USED[:2]]
+    semaphores: list[Any] = [None if subject_class.beside else rows, *NOT_USED[:2]]
     if subject_class.ordered:
         shared = kernel.group > 1
         semaphores = [_fake(Int32, 4, 1) if each == 0 or shared else None for each in range(3)]

@@ -15,10 +15,10 @@ from gproj.hopper.row_sum_backward import RowSumBackwardSm90
 from gproj.hopper.wide import EXTRA
 
 
-class DeterministicBackwardSm90(RowSumBackwardSm90):
-    """FlashAttention-4's deterministic backward with r beside dQ in `mdQaccum`, as `Accumulators.beside` says."""
+class BesideBackwardSm90(RowSumBackwardSm90):
+    """FlashAttention-4's backward with r beside dQ in `mdQaccum`, as `Accumulators.beside` says."""
 
-    ordered = True
+    beside = EXTRA
     tile_hdim: int
 
     def _setup_attributes(self) -> None:
@@ -29,7 +29,7 @@ class DeterministicBackwardSm90(RowSumBackwardSm90):
 
     @property
     def _stored_columns(self) -> int:
-        return int(self.tile_hdim + EXTRA * self.num_wg_dQ // self.AtomLayoutMdQ)
+        return int(self.tile_hdim + self.beside * self.num_wg_dQ // self.AtomLayoutMdQ)
 
     def dQaccum_store(self, *args: Any) -> None:
         """As the base's with wider tiles of dQ."""
@@ -44,3 +44,9 @@ class DeterministicBackwardSm90(RowSumBackwardSm90):
 
     def _add_row_sums(self, m_block: Int32, wide: cute.Tensor) -> None:
         pass
+
+
+class DeterministicBackwardSm90(BesideBackwardSm90):
+    """The same, its additions in a fixed order."""
+
+    ordered = True

@@ -17,7 +17,6 @@ from gproj.hopper.projected_forward import KeysForwardSm90, OutputForwardSm90, P
 from gproj.hopper.register_order import Accumulators
 from gproj.hopper.row_sum_backward import RowSumBackwardSm90
 from gproj.hopper.support import BYTES, INDEX_BITS, SHARE_STEPS
-from gproj.hopper.wide import EXTRA
 from gproj.hopper.zero_sum_forward import ZeroSumForwardSm90
 from gproj.problem import GPROJ, ZEROSUM, Gradients, Problem, Saved
 
@@ -63,19 +62,20 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
     rows, columns = tiles.m_block_size, tiles.n_block_size
     batch, heads, seq_q, head_dim = q.shape
     padded, padded_k = _padded(seq_q, rows), _padded(k.shape[2], columns)
-    lse_log2, d, row_sums = (q.new_empty(batch, heads, padded, dtype=torch.float32) for _ in range(3))
-    of_dq = Accumulators.of_dq(tiles, head_dim, EXTRA if problem.deterministic else 0)
+    chosen: Any = DETERMINISTIC_BACKWARD if problem.deterministic else BACKWARD
+    lse_log2, d = (q.new_empty(batch, heads, padded, dtype=torch.float32) for _ in range(2))
+    row_sums = None if chosen.beside else torch.empty_like(d)
+    of_dq = Accumulators.of_dq(tiles, head_dim, chosen.beside)
     of_dkv = Accumulators.of_dkv(tiles, head_dim)
     dq_sum = q.new_empty(batch, heads, padded // rows * of_dq.stored, dtype=torch.float32)
     # Query heads that share a key head add to one accumulator.
     shared = (batch, k.shape[1], padded_k // columns * of_dkv.stored)
     into = [k.new_zeros(shared, dtype=torch.float32) for _ in range(2)] if kernel.group > 1 else _by_rows(dk, dv)
     at_row_sums: list[Tensor | None] = [row_sums, None, None]
-    if problem.deterministic:
+    if chosen.ordered:
         at_row_sums = [_semaphore(q, padded // rows, 1), None, None]
         if kernel.group > 1:
             at_row_sums[1:] = (_semaphore(k, padded_k // columns, 2) for _ in range(2))
-    part = head_dim & -head_dim
     with torch.cuda.device(q.device):
         preprocess_kernel[(padded // rows, batch * heads)](
             saved.o,
@@ -84,7 +84,7 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             saved.lse,
             lse_log2,
             d,
-            None if problem.deterministic else row_sums,
+            row_sums,
             dq_sum,
             saved.o.stride()[:3],
             saved.beside_o.stride()[:3],
@@ -93,11 +93,11 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             padded,
             HEADS=heads,
             HEAD_DIM=head_dim,
-            COLUMNS=min(part, COLUMNS),
+            COLUMNS=min(head_dim & -head_dim, COLUMNS),
             BESIDE=of_dq.stored // rows - head_dim,
             ROWS=rows,
         )
-        compiled.backward(kernel, DETERMINISTIC_BACKWARD if problem.deterministic else BACKWARD)(
+        compiled.backward(kernel, chosen)(
             *_by_rows(q, k, v, grad),
             lse_log2,
             d,
@@ -109,12 +109,7 @@ def backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, saved: Saved, proble
             AuxData(),
             *NOT_USED[:2],
         )
-        taken = _Taken(
-            None if problem.deterministic else row_sums,
-            saved.strongest,
-            k,
-            saved.beside_o if problem.method == GPROJ else None,
-        )
+        taken = _Taken(row_sums, saved.strongest, k, saved.beside_o if problem.method == GPROJ else None)
         _convert(dq_sum, dq, padded, problem.scale, rows, of_dq, taken)
         if kernel.group > 1:
             _convert(into[0], dk, padded_k, problem.scale, columns, of_dkv)

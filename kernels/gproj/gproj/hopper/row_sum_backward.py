@@ -29,6 +29,8 @@ class RowSumBackwardSm90(FlashAttentionBackwardSm90):
 
     ordered = False
     """Whether additions are made in a fixed order."""
+    beside = 0
+    """Columns of r beside those of dQ of a warp group; without them r has a tensor of its own."""
 
     def _get_shared_storage_cls(self) -> Any:
         """The base's layout of shared memory with a chunk of ones behind K."""
