@@ -43,8 +43,8 @@ CASE = Case(
     ("variants", "kernels"),
     [
         (["bfloat16,64,1,causal", "float16,128,4,full"], 8),
-        (["float16,96,4,causal", "bfloat16,192,1,causal"], 9),
-        (["bfloat16,256,2,full"], 4),
+        (["float16,96,4,causal", "bfloat16,256,2,full"], 8),
+        (["bfloat16,192,1,causal"], 5),
     ],
 )
 def test_compiles(variants: list[str], kernels: int) -> None:
