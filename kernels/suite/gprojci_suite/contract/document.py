@@ -5,7 +5,7 @@ import inspect
 import typing
 from types import ModuleType
 
-from gprojci_suite.contract import determinism, report, spec, surface, symmetry, timing, vocabulary
+from gprojci_suite.contract import determinism, report, spec, surface, symmetry, timing, training, vocabulary
 from gprojci_suite.contract.codec import json_name
 
 HEADER = """# The contract
@@ -27,6 +27,7 @@ def render() -> str:
         "Symmetry": symmetry,
         "Determinism": determinism,
         "Spec": spec,
+        "Training": training,
     }
     sections = [line for title, module in modules.items() for line in _module(title, module)]
     return "\n".join([HEADER, *_words(), *sections])

@@ -15,6 +15,9 @@ StepModel = Literal["450m", "450m-d128", "tiny", "450m.compiled", "450m-d128.com
 Response = Literal["dq_key_shift", "dq_value_shift", "dk_value_shift", "dk_row_sum"]
 Moment = Literal["before", "during", "after"]
 Network = Literal["isolated", "shared", "unknown"]
+TrainingStatus = Literal["completed", "diverged", "ended_early", "unsupported", "failed"]
+Positions = Literal["learned", "rotary"]
+Projection = Literal["q", "k", "v"]
 
 TENSORS: tuple[Tensor, ...] = get_args(Tensor)
 PASSES: tuple[Pass, ...] = ("forward", "backward", "forward_backward")
@@ -23,6 +26,8 @@ STEP_MODELS: tuple[StepModel, ...] = get_args(StepModel)
 RESPONSES: tuple[Response, ...] = get_args(Response)
 SUITES: tuple[Suite, ...] = get_args(Suite)
 DEVICES: tuple[Device, ...] = get_args(Device)
+POSITIONS: tuple[Positions, ...] = get_args(Positions)
+PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
 
 PROCESSES: Mapping[Device, int] = {"cpu": 1, "cuda": 5}
 """Processes of each compared backend where nothing else is asked for, by kind of device."""
