@@ -12,6 +12,7 @@ from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.spec import InvariantsSpec, LimitsSpec, RunSpec, SubjectSpec, ThroughputSpec
 from gprojci_suite.contract.vocabulary import DEVICES, PROCESSES, STEP_MODELS, SUITES
 from gprojci_suite.ending import Ending
+from gprojci_suite.training import arguments
 
 FINE, BACKEND_FAILED, USAGE, INFRASTRUCTURE = 0, 1, 2, 3
 
@@ -132,6 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     two.add_argument("--margin", type=float, default=0.03, help="accepted increase of times (default: 0.03)")
     two.add_argument("--error-margin", type=float, default=0.05, help="accepted increase of errors (default: 0.05)")
     two.set_defaults(command=_compare)
+
+    training = commands.add_parser("train", help="train small transformers that differ in the attention backend alone")
+    arguments.add(training)
 
     run = commands.add_parser("run", help="run a worker's spec; exits 0 when the report is written")
     run.add_argument("spec", metavar="SPEC", help="JSON file (see CONTRACT.md)")

@@ -1,4 +1,4 @@
-"""Capture your own: records q, k, v and do of chosen attention calls and steps of a training loop.
+"""Capture your own: records q, k, v and do of chosen attention calls and steps of a training loop; `watch` warns.
 
 ```python
 from gprojci_suite.capture import capture
@@ -12,5 +12,6 @@ with capture("captures", name="run7", layers=[0, 3], steps=range(0, 4001, 200), 
 
 from gprojci_suite.capture.recorder import CaptureError, CaptureWarning, Recorder, capture
 from gprojci_suite.capture.targets import Target
+from gprojci_suite.capture.watcher import Reading, Watcher, watch
 
-__all__ = ["CaptureError", "CaptureWarning", "Recorder", "Target", "capture"]
+__all__ = ["CaptureError", "CaptureWarning", "Reading", "Recorder", "Target", "Watcher", "capture", "watch"]

@@ -12,7 +12,8 @@ from gprojci_suite.contract.errors import ContractError
 from gprojci_suite.contract.report import Environment, Ruler
 from gprojci_suite.contract.vocabulary import Positions, Projection, TrainingStatus
 
-KIND = "gprojci-training/1"
+Kind = Literal["gprojci-training/1"]
+KIND: Kind = "gprojci-training/1"
 MAX_POINTS = 600
 """Most points of a curve. A longer one is thinned by joining as many neighbours as bring it to at most this."""
 MAX_MEASURED = 200
@@ -48,6 +49,20 @@ class TrainingModel:
     compiled: bool = False
     """Whether all but attention and the optimiser ran under torch.compile."""
 
+    def check(self, path: str) -> None:
+        """Raise ContractError for sizes that no model has."""
+        for name in ("layers", "width", "heads", "sequence"):
+            if getattr(self, name) < 1:
+                raise ContractError(f"{path}.{name}", "must be at least 1")
+        if self.width % (2 * self.heads):
+            raise ContractError(f"{path}.width", "must be an even multiple of heads")
+        if self.layers > MAX_LAYERS:
+            raise ContractError(f"{path}.layers", f"at most {MAX_LAYERS}")
+        if not 0 < self.softmax_temperature < math.inf:
+            raise ContractError(f"{path}.softmax_temperature", "must be a finite number above zero")
+        if self.qk_clip is not None and not 0 < self.qk_clip < math.inf:
+            raise ContractError(f"{path}.qk_clip", "must be a finite number above zero")
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -65,10 +80,10 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class TrainingOptimizer:
-    """Muon for the hidden matrices, AdamW for everything else."""
+    """Muon for the hidden matrices unless they too are left to AdamW, AdamW for everything else."""
 
-    muon_rate: float
-    """Learning rate of Muon."""
+    muon_rate: float | None
+    """Learning rate of Muon; null where AdamW trains the hidden matrices too."""
     adamw_rate: float
     """Learning rate of AdamW."""
     bias_rate: float | None = None
@@ -79,6 +94,15 @@ class TrainingOptimizer:
     """Decoupled weight decay of both."""
     warm_up: int = 0
     """Steps over which the rates rise linearly to their values; constant afterwards."""
+
+    def check(self, path: str) -> None:
+        """Raise ContractError for rates that are none."""
+        for name in ("muon_rate", "adamw_rate", "bias_rate", "momentum", "weight_decay"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ContractError(f"{path}.{name}", "must be a finite number, zero or above")
+        if self.warm_up < 0:
+            raise ContractError(f"{path}.warm_up", "must not be below zero")
 
 
 @dataclass(frozen=True)
@@ -96,7 +120,14 @@ class TrainingSetup:
     measure_every: int
     """Steps between two measurements of the layers."""
     capture_threshold: float | None = None
-    """Error of dq, a fraction, from which a run writes an input set; null where none was written."""
+    """Error of dq, a fraction, from which a run writes an input set; null where none was to be written."""
+
+    def check(self, path: str) -> None:
+        """Raise ContractError for numbers of steps that cannot be."""
+        if self.steps < 1 or self.measure_every < 1 or self.data.batch < 1:
+            raise ContractError(path, "steps, measure_every and batch must be at least 1")
+        if self.capture_threshold is not None and not 0 < self.capture_threshold < math.inf:
+            raise ContractError(f"{path}.capture_threshold", "must be a finite number above zero")
 
 
 @dataclass(frozen=True)
@@ -267,8 +298,7 @@ class TrainingReport:
 
     def check(self, path: str) -> None:
         """Raise ContractError for a wrong name or time, a run that is there twice, or seeds that do not match."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.name):
-            raise ContractError(f"{path}.name", "must be letters, digits, '.', '_' and '-', at most 100")
+        check_name(self.name, f"{path}.name")
         try:
             offset = datetime.fromisoformat(self.created_at).utcoffset()
         except ValueError as error:
@@ -313,6 +343,12 @@ class TrainingReport:
 def is_training(value: Any) -> bool:
     """Whether parsed JSON says that it is a training report, well-formed or not."""
     return isinstance(value, Mapping) and value.get("kind") == KIND
+
+
+def check_name(name: str, path: str) -> None:
+    """Raise ContractError for what cannot name a setup, nor a file."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise ContractError(path, f"must be letters, digits, '.', '_' and '-', at most 100, got {name!r}")
 
 
 def _check_steps(steps: tuple[int, ...], most: int, path: str) -> None:

@@ -1,0 +1,274 @@
+"""The alarm for a training loop of one's own: how far dq moves under a shift that must not move it, now and then.
+
+```python
+from gprojci_suite.capture import watch
+
+watcher = watch(model, every=500)  # after torch.compile or a wrapper, on what they return
+train(model)
+watcher.close()
+```
+"""
+
+import contextlib
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gprojci_suite.capture.response import VANISHING, WARN_AT, key_shift_response
+from gprojci_suite.capture.targets import (
+    NAMES,
+    STANDARD,
+    Function,
+    Patches,
+    Target,
+    Unreadable,
+    find,
+    loaded,
+    read,
+)
+
+LOGGER = logging.getLogger("gprojci_suite.watch")
+AGAIN = 2.0
+"""A layer that has been warned of is worth another warning once its response has grown by this factor."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The response of one attention call of a watched forward pass.
+
+    Attributes:
+        step: number of the forward pass in training mode, from 1.
+        layer: number of the attention call within it, from 0.
+        head: head of the largest response.
+        response: how far dq moved under the shift, over the norm of dq: a fraction, zero in exact arithmetic.
+    """
+
+    step: int
+    layer: int
+    head: int
+    response: float
+
+
+@dataclass
+class _Call:
+    """One recorded call: how to repeat it, and the first sequence of what it was given and gave back."""
+
+    layer: int
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    do: Tensor | None = None
+    dq: Tensor | None = None
+
+
+def watch(
+    model: nn.Module,
+    every: int = 500,
+    *,
+    warn_at: float = WARN_AT,
+    on_warning: Callable[[Reading], None] | None = None,
+    wrap: Sequence[str | Target] | None = None,
+) -> "Watcher":
+    """Warn when the gradient of the queries of a model in training is no longer that of its attention.
+
+    In every `every`-th forward pass in training mode each attention call is repeated after the backward pass, for the
+    first sequence of the batch, with keys moved by a vector that must not move dq (`capture.response`). Where the
+    response of a head exceeds `warn_at`, the logger `gprojci_suite.watch` warns, once per layer and again when it has
+    doubled. No reference is computed. Other forward passes run as they are. Calls that cannot be repeated (dropout,
+    masks other than causal) are logged at the level of debugging and left out; nothing here stops the loop.
+
+    Args:
+        model: what the loop calls, compiled or wrapped as it will be.
+        every: forward passes between two readings.
+        warn_at: response, a fraction, above which to warn.
+        on_warning: called beside the logger.
+        wrap: functions to watch instead of scaled_dot_product_attention and flash_attn_func, as for `capture`.
+
+    Raises:
+        ValueError: when an argument cannot be.
+    """
+    if every < 1 or not 0 < warn_at < float("inf"):
+        raise ValueError("every must be at least 1, warn_at a finite number above zero")
+    targets = STANDARD if wrap is None else tuple(find(where) for where in wrap)
+    return Watcher(model, every, warn_at, on_warning, targets)
+
+
+class Watcher:
+    """What `watch` returns; `close` takes it off the model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        every: int,
+        warn_at: float,
+        on_warning: Callable[[Reading], None] | None,
+        targets: tuple[Target, ...],
+    ) -> None:
+        self.readings: list[Reading] = []
+        """Of every watched pass and layer so far."""
+        self._model, self._every, self._warn_at, self._targets = model, every, warn_at, targets
+        self._on_warning = on_warning
+        self._warned: dict[int, float] = {}
+        self._passes = 0
+        self._calls: list[_Call] = []
+        self._inside = False
+        # A module compiled in place is called through this attribute; any other through `forward`.
+        in_place = getattr(model, "_compiled_call_impl", None) is not None
+        self._attribute = "_compiled_call_impl" if in_place else "forward"
+        self._own = vars(model).get(self._attribute)
+        self._forward = getattr(model, self._attribute)
+
+        @functools.wraps(self._forward, updated=())
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return self._called(*args, **kwargs)
+
+        setattr(model, self._attribute, forward)
+
+    def close(self) -> None:
+        """Read the last watched pass, and leave the model as it was."""
+        self._read()
+        if self._own is None:
+            delattr(self._model, self._attribute)
+        else:
+            setattr(self._model, self._attribute, self._own)
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self._forward(*args, **kwargs)
+        self._read()
+        if self._model.training and torch.is_grad_enabled():
+            self._passes += 1
+            if self._passes % self._every == 0:
+                with self._recording():
+                    return self._forward(*args, **kwargs)
+        return self._forward(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _recording(self) -> Iterator[None]:
+        patches = Patches()
+        # Compiled code would not call the replaced functions.
+        with torch.compiler.set_stance("force_eager"):
+            try:
+                for target in self._targets:
+                    if loaded(target):
+                        patches.replace(target, self._watching)
+                yield
+            finally:
+                patches.undo()
+
+    def _watching(self, target: Target, original: Function) -> Function:
+        @functools.wraps(original, updated=())
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self._inside:
+                return original(*args, **kwargs)
+            self._inside = True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                self._inside = False
+            try:
+                self._keep(target, original, args, kwargs, result)
+            except Unreadable as reason:
+                LOGGER.debug("not watched: %s: %s", target.where, reason)
+            return result
+
+        return watched
+
+    def _keep(
+        self, target: Target, original: Function, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        o = result[0] if isinstance(result, tuple) else result
+        if not isinstance(o, Tensor) or not o.requires_grad:
+            return
+        call = read(target, original, args, kwargs)
+        if not call.q.requires_grad:
+            raise Unreadable("the queries need no gradient")
+        lowered = torch.is_autocast_enabled(call.q.device.type)
+        # Autocast may lower the arguments before they are used: the shift must be exact in that type.
+        dtype = torch.get_autocast_dtype(call.q.device.type) if lowered else call.q.dtype
+        q, k, v = (part[:1].detach().to(dtype, copy=True) for part in (call.q, call.k, call.v))
+        kept = _Call(len(self._calls), _repeated(target, original, args, kwargs), q, k, v)
+        self._calls.append(kept)
+        names = target.parameters or tuple(inspect.signature(original).parameters)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        queries = next(given[name] for name in NAMES["q"] if name in given)
+        for name, tensor in (("do", o), ("dq", queries)):
+            tensor.register_hook(functools.partial(_arrived, kept, name, target))
+
+    def _read(self) -> None:
+        calls, self._calls = self._calls, []
+        found = []
+        for call in calls:
+            if call.do is None or call.dq is None:
+                continue
+            try:
+                response, norm = key_shift_response(call.attend, call.q, call.k, call.v, call.do, call.dq)
+            # A training run is worth more than its alarm.
+            except Exception as error:  # noqa: BLE001
+                LOGGER.debug("not watched: call %d: %s", call.layer, error)
+                continue
+            found.append((call.layer, response[0], norm[0]))
+        largest = max((float(norm.max()) for _, _, norm in found), default=0.0)
+        for layer, response, norm in found:
+            counted = torch.where(norm > VANISHING * largest, response, 0.0)
+            head = int(counted.argmax())
+            self._note(Reading(self._passes_read, layer, head, float(counted[head])))
+
+    @property
+    def _passes_read(self) -> int:
+        return self._passes // self._every * self._every
+
+    def _note(self, reading: Reading) -> None:
+        self.readings.append(reading)
+        if reading.response <= max(self._warn_at, AGAIN * self._warned.get(reading.layer, 0.0)):
+            return
+        self._warned[reading.layer] = reading.response
+        LOGGER.warning(
+            "step %d: dq of attention call %d, head %d moves by %.0f%% when its keys are shifted, which must not move "
+            "it: the keys have drifted from zero, and their offset leaks into the gradient",
+            reading.step,
+            reading.layer,
+            reading.head,
+            100 * reading.response,
+        )
+        if self._on_warning is not None:
+            self._on_warning(reading)
+
+
+def _arrived(call: _Call, name: str, target: Target, gradient: Tensor) -> None:
+    whole = gradient.transpose(1, 2) if target.layout == "bshd" else gradient
+    setattr(call, name, whole[:1].detach().clone())
+
+
+def _repeated(
+    target: Target, original: Function, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The same call, under the autocast of now, for q, k and v of the first sequence, (1, heads, seq, head_dim)."""
+    names = target.parameters or tuple(inspect.signature(original).parameters)
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    for part in ("q", "k", "v"):
+        given[next(name for name in NAMES[part] if name in given)] = None  # not kept alive until the pass is read
+    mask = next((name for name in NAMES["mask"] if isinstance(given.get(name), Tensor)), None)
+    if mask is not None and given[mask].dim() == 4:
+        given[mask] = given[mask][:1]
+
+    device = next(item for item in (*args, *kwargs.values()) if isinstance(item, Tensor)).device.type
+    autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        for part, tensor in (("q", q), ("k", k), ("v", v)):
+            name = next(name for name in NAMES[part] if name in given)
+            given[name] = tensor.transpose(1, 2) if target.layout == "bshd" else tensor
+        with torch.autocast(device, autocast[1], enabled=autocast[0]):
+            result = original(**given)
+        o: Tensor = result[0] if isinstance(result, tuple) else result
+        return o.transpose(1, 2) if target.layout == "bshd" else o
+
+    return attend

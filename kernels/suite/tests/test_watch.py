@@ -1,0 +1,120 @@
+"""The alarm: it warns of a model whose keys have drifted, is silent on a calm one, and leaves the loop alone."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gprojci_suite.capture import Reading, watch
+from gprojci_suite.peers import emulated_fa3, fp32
+
+
+def leaky(q: Tensor, k: Tensor, v: Tensor, causal: bool, softmax_scale: float) -> Tensor:
+    """What a BF16 kernel computes."""
+    return emulated_fa3.attention(q, k, v, causal=causal, softmax_scale=softmax_scale)
+
+
+def careful(q: Tensor, k: Tensor, v: Tensor, causal: bool, softmax_scale: float) -> Tensor:
+    """FP32 attention of the same inputs."""
+    with torch.autocast("cpu", enabled=False):  # which would lower the products of float32 again
+        return fp32.attention(q.float(), k.float(), v.float(), causal=causal, softmax_scale=softmax_scale).to(q.dtype)
+
+
+class Model(nn.Module):
+    """Two attention calls on keys that stand `offset` away from zero."""
+
+    def __init__(self, offset: float, attention: str = "leaky") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention = attention
+        self.projections = nn.ModuleList(nn.Linear(32, 96) for _ in range(2))
+        with torch.no_grad():
+            self.projections[1].bias[32:64] += offset * torch.randn(32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, 32) to a scalar."""
+        for projection in self.projections:
+            q, k, v = projection(x).view(*x.shape[:2], 3, 2, 16).permute(2, 0, 3, 1, 4)
+            if self.attention == "sdpa":
+                o = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            else:
+                o = globals()[self.attention](q, k, v, causal=True, softmax_scale=0.25)
+            x = x + o.transpose(1, 2).flatten(2)
+        return x.float().square().mean()
+
+
+def trained(model: nn.Module, steps: int = 4, dtype: torch.dtype | None = torch.bfloat16) -> list[Tensor]:
+    """Gradients of some steps on the same data, without any change of weights."""
+    x = torch.randn(2, 48, 32, generator=torch.Generator().manual_seed(1))
+    for _ in range(steps):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype is not None):
+            loss = model(x)
+        loss.backward()
+    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
+WRAP = [f"{__name__}:leaky", f"{__name__}:careful"]
+
+
+@pytest.mark.parametrize(
+    ("offset", "attention", "warns"),
+    [(40.0, "leaky", True), (0.0, "leaky", False), (40.0, "careful", False), (0.0, "sdpa", False)],
+)
+def test_it_warns_of_drifted_keys_alone(
+    offset: float, attention: str, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, warned = Model(offset, attention), list[Reading]()
+    wrap = None if attention == "sdpa" else WRAP
+    watcher = watch(model, every=2, on_warning=warned.append, wrap=wrap)
+    with caplog.at_level(logging.DEBUG, "gprojci_suite.watch"):
+        trained(model)
+        watcher.close()
+    assert [(reading.step, reading.layer) for reading in watcher.readings] == [(2, 0), (2, 1), (4, 0), (4, 1)]
+    assert [(reading.step, reading.layer) for reading in warned] == ([(2, 1)] if warns else [])
+    assert len(caplog.records) == len(warned)
+    assert ("attention call 1" in caplog.text) is warns
+
+
+def test_the_loop_computes_what_it_computed() -> None:
+    plain = trained(Model(40.0))
+    model = Model(40.0)
+    watcher = watch(model, every=1, wrap=WRAP)
+    watched = trained(model)
+    watcher.close()
+    assert all(torch.equal(one, other) for one, other in zip(plain, watched, strict=True))
+    assert "forward" not in vars(model)
+    trained(model)
+    assert len(watcher.readings) == 8
+
+
+@pytest.mark.parametrize("compiled", [lambda m: torch.compile(m, backend="aot_eager"), lambda m: m])
+def test_a_compiled_model(compiled: Callable[[nn.Module], nn.Module]) -> None:
+    model = Model(40.0, "sdpa")
+    outer = compiled(model)
+    if outer is model:
+        model.compile(backend="aot_eager")
+    watcher = watch(outer, every=3)
+    trained(outer, 6)
+    watcher.close()
+    assert [(reading.step, reading.layer) for reading in watcher.readings] == [(3, 0), (3, 1), (6, 0), (6, 1)]
+
+
+def test_what_is_not_training_is_not_counted() -> None:
+    model = Model(40.0)
+    watcher = watch(model, every=1, wrap=WRAP)
+    with torch.no_grad():
+        model(torch.zeros(1, 4, 32))
+    model.eval()(torch.zeros(1, 4, 32))
+    watcher.close()
+    assert watcher.readings == []
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(ValueError, match="every"):
+        watch(Model(0.0), every=0)
+    with pytest.raises(ValueError, match="has no attribute"):
+        watch(Model(0.0), wrap=[f"{__name__}:nosuch"])
