@@ -9,9 +9,17 @@ q is (batch, heads, seq_q, head_dim), k and v are (batch, kv_heads, seq_k, head_
 Triton nor CuTe is imported before a call takes them.
 """
 
-from gproj.api import attention, attention_varlen, explain, zerosum_attention
+from gproj.api import attention, attention_varlen, explain, unfused_attention, zerosum_attention
 from gproj.arguments import UnsupportedInput
 from gproj.routing import routed_sdpa
 
-__all__ = ["UnsupportedInput", "attention", "attention_varlen", "explain", "routed_sdpa", "zerosum_attention"]
+__all__ = [
+    "UnsupportedInput",
+    "attention",
+    "attention_varlen",
+    "explain",
+    "routed_sdpa",
+    "unfused_attention",
+    "zerosum_attention",
+]
 __version__ = "0.1.0"

@@ -6,7 +6,7 @@ from torch import Tensor
 from gproj import operators
 from gproj.arguments import checked_method, checked_packing, checked_scale
 from gproj.backends import AUTO, Explanation, explained
-from gproj.problem import GPROJ, ZEROSUM, Problem, case_of
+from gproj.problem import GPROJ, UNFUSED, ZEROSUM, Problem, case_of
 
 
 def attention(
@@ -52,6 +52,13 @@ def zerosum_attention(
 ) -> Tensor:
     """`attention` with method="zerosum"."""
     return attention(q, k, v, causal=causal, softmax_scale=softmax_scale, method=ZEROSUM)
+
+
+def unfused_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, softmax_scale: float | None = None
+) -> Tensor:
+    """`attention` with method="unfused": the known repair of the exponent alone, to be measured beside the others."""
+    return attention(q, k, v, causal=causal, softmax_scale=softmax_scale, method=UNFUSED)
 
 
 def attention_varlen(

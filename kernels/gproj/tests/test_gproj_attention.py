@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gproj import UnsupportedInput, attention, zerosum_attention
+from gproj import UnsupportedInput, attention, unfused_attention, zerosum_attention
 from gproj import projected as projected_module
 from gproj_oracle import computed, draw, drifted, error, exact
 
@@ -89,6 +89,16 @@ def test_drifted_keys() -> None:
     ]
     assert torch.equal(torch.tensor(both[:2]), torch.tensor(projected[:2]))
     assert both[2] < 0.0025
+
+
+def test_the_known_repair_alone_leaves_dq_as_lost_as_it_was() -> None:
+    leaves, grad = drifted(300.0)
+    found = computed(unfused_attention, leaves, grad, causal=True)
+    assert all(
+        torch.equal(*pair)
+        for pair in zip(found, computed(attention, leaves, grad, causal=True, method="unfused"), strict=True)
+    )
+    assert error(found[1], exact(leaves, grad, True, 0.125)[1]) > 1.0
 
 
 def test_without_the_projection_dq_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

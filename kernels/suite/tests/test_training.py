@@ -232,7 +232,19 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "deadly.py").write_text("import os\ndef attention(q, k, v, **_):\n    os._exit(7)\n")
     size = "--layers 1 --width 16 --heads 1 --sequence 16 --batch 1 --steps 3 --measure-every 2 --data recall"
-    words = ["train", "tiny", "--directory", "runs", "--json", "out.json", *size.split(), "--side-by-side", "3"]
+    words = [
+        "train",
+        "tiny",
+        "--directory",
+        "runs",
+        "--json",
+        "out.json",
+        *size.split(),
+        "--side-by-side",
+        "3",
+        "--shared-with",
+        "2",
+    ]
     more = ["--backends", "fp32,fa3,dies", "--backend-entry", "dies=deadly:attention"]
     assert cli.main([*words, *more]) == 1
     report = TrainingReport.loads((tmp_path / "out.json").read_text())
@@ -243,7 +255,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "fp32": "completed",
     }
     assert "status 7" in (runs["dies"].detail or "")
-    assert runs["fp32"].side_by_side == 3
+    assert runs["fp32"].side_by_side == 5
     assert runs["fp32"].step_seconds is None
     assert report.setup.model.parameters == sum(p.numel() for p in Transformer(report.setup.model).parameters())
     assert "fp32" in capsys.readouterr().out

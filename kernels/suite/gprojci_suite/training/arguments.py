@@ -22,7 +22,7 @@ from gprojci_suite.contract.vocabulary import DEVICES, POSITIONS, PROJECTIONS
 if TYPE_CHECKING:
     from gprojci_suite.training import suite
 
-NOT_REPEATED = {"help", "directory", "json", "resume", "seconds", "command"}
+NOT_REPEATED = {"help", "directory", "json", "resume", "seconds", "shared_with", "command"}
 """Options that change where and how far, and not what is trained."""
 
 
@@ -45,6 +45,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     runs.add_argument("--device", choices=DEVICES, default="cpu", help="device to train on (default: cpu)")
     runs.add_argument(
         "--side-by-side", type=int, default=1, metavar="N", help="runs at a time; more than 1 are not timed"
+    )
+    runs.add_argument(
+        "--shared-with", type=int, default=0, metavar="N", help="processes that others run on the device meanwhile (0)"
     )
     runs.add_argument(
         "--seconds", type=float, metavar="S", help="end every run after S seconds and report what there is"
@@ -177,9 +180,10 @@ def _plan(options: argparse.Namespace, repro: str) -> "suite.Plan":
     seeds = _words(options.seeds)
     if not seeds or not all(re.fullmatch(r"\d{1,9}", seed) for seed in seeds):
         raise ContractError("--seeds", f"must be whole numbers from 0, got {options.seeds!r}")
-    for name, value in (("--side-by-side", options.side_by_side), ("--checkpoint-every", options.checkpoint_every)):
-        if value < 1:
-            raise ContractError(name, "must be at least 1")
+    least = {"--side-by-side": 1, "--shared-with": 0, "--checkpoint-every": 1}
+    for name, value in least.items():
+        if getattr(options, name.strip("-").replace("-", "_")) < value:
+            raise ContractError(name, f"must be at least {value}")
     if options.seconds is not None and not 0 < options.seconds < float("inf"):
         raise ContractError("--seconds", "must be a finite number above zero")
     environment.check_device(options.device)
@@ -193,6 +197,7 @@ def _plan(options: argparse.Namespace, repro: str) -> "suite.Plan":
         directory=Path(options.directory),
         device=options.device,
         side_by_side=options.side_by_side,
+        shared_with=options.shared_with,
         seconds=options.seconds,
         checkpoint_every=options.checkpoint_every,
         resume=options.resume,

@@ -93,7 +93,7 @@ def _library() -> bytes:
     folder = Path(sysconfig.get_path("stdlib"))
     found = {}
     for path in folder.rglob("*.py"):
-        if not LEFT_OUT.intersection(path.relative_to(folder).parts):
+        if path.is_file() and not LEFT_OUT.intersection(path.relative_to(folder).parts):
             content = path.read_bytes()
             found[hashlib.sha256(content).digest()] = content
     return b"".join(found[key] for key in sorted(found))

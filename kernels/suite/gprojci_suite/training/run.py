@@ -36,6 +36,8 @@ NO_END = "no end was reported: killed, or still training"
 BEGINNING, RECENT, RISE = 10, 50, 0.5
 """Diverged is a mean loss of the RECENT steps that lies RISE nats above the mean of the BEGINNING ones."""
 MOST_CAPTURES = 3
+UNWATCHED_STEPS = 8
+"""Steps that a GPU is given at least before it is waited for, which leaves it idle while the next is launched."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Run:
 
     def train(self, ending: Ending) -> TrainingRun:
         """Train until the last step, until it diverges, or until `ending`; the folder holds the result as well."""
-        width = math.ceil(self.setup.steps / MAX_POINTS)
+        width = max(UNWATCHED_STEPS, math.ceil(self.setup.steps / MAX_POINTS))
         for step in range(len(self.series.losses) + 1, self.setup.steps + 1):
             if ending.reason is not None:
                 self._flush()

@@ -50,6 +50,7 @@ class Plan:
         directory: where each run has a folder.
         device: cpu or cuda.
         side_by_side: processes at a time.
+        shared_with: processes that others run on the device meanwhile.
         seconds: after which no run goes on; None for no limit.
         checkpoint_every: steps between two checkpoints.
         resume: go on with what the directory holds.
@@ -63,6 +64,7 @@ class Plan:
     directory: Path
     device: Device
     side_by_side: int
+    shared_with: int
     seconds: float | None
     checkpoint_every: int
     resume: bool
@@ -183,7 +185,7 @@ def _start(plan: Plan, backend: str, seed: int, side_by_side: int, seconds: floa
         device=plan.device,
         folder=str(folder),
         captures=str(plan.directory / CAPTURES),
-        side_by_side=side_by_side,
+        side_by_side=side_by_side + plan.shared_with,
         threads=max(1, available_threads() // side_by_side),
         seconds=seconds,
         checkpoint_every=plan.checkpoint_every,
