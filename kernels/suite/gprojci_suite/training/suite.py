@@ -13,6 +13,7 @@ from pathlib import Path
 from gprojci_suite import environment
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.errors import ContractError
+from gprojci_suite.contract.report import Environment
 from gprojci_suite.contract.training import KIND, TrainingReport, TrainingRun, TrainingSetup
 from gprojci_suite.contract.vocabulary import Device
 from gprojci_suite.ending import Ending
@@ -90,7 +91,7 @@ def train(
     Raises:
         InputError: the directory holds runs of another setup, or any and the plan does not resume.
     """
-    story = _story(plan)
+    story, machine = _story(plan), environment.describe(plan.device)
     begin, reported = time.monotonic(), time.monotonic()
     # Seeds outside, so that a command that is ended has compared as many backends as it could with one seed.
     waiting = [
@@ -120,9 +121,9 @@ def train(
                     progress(f"train {item.backend} seed {item.seed} {said}")
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
-                keep(_report(plan, story))
+                keep(_report(plan, story, machine))
             time.sleep(POLL_SECONDS)
-    return _report(plan, story)
+    return _report(plan, story, machine)
 
 
 def write(report: TrainingReport, path: Path) -> None:
@@ -243,7 +244,7 @@ def _never_begun(plan: Plan, backend: str, seed: int, reason: str) -> None:
         files.save_run(folder, not_trained(backend, seed, "ended_early", f"{reason} before it began"))
 
 
-def _report(plan: Plan, story: Story) -> TrainingReport:
+def _report(plan: Plan, story: Story, machine: Environment) -> TrainingReport:
     """Of every run that the directory holds, also those of other commands."""
     report = TrainingReport(
         kind=KIND,
@@ -251,7 +252,7 @@ def _report(plan: Plan, story: Story) -> TrainingReport:
         created_at=story.created_at,
         repro=plan.repro,
         ruler=environment.ruler(),
-        environment=environment.describe(plan.device),
+        environment=machine,
         setup=story.setup,
         runs=tuple(sorted(_runs(plan.directory), key=lambda run: (run.backend, run.seed))),
     )
