@@ -69,6 +69,7 @@ KNOWN: dict[str, int] = {
     "fa3": 1,
     "zerosum": 2,
     "emulated-fa3-unfused": 3,
+    "fa3-unfused": 3,
     "fa4": 3,
     "emulated-gproj": 6,
     "emulated-zerosum": 9,

@@ -19,6 +19,7 @@ from gprojci_dashboards.charts import (
     paired_ratios,
     pareto,
     slices_heatmap,
+    training_curves,
     training_story,
 )
 from gprojci_dashboards.readable import percent
@@ -70,6 +71,35 @@ FULL: dict[str, Any] = {
     "paired_ratios": paired_ratios.PairedRatiosData(
         (paired_ratios.Comparison("head ÷ base", (1.01, 1.02, 0.99), 1.01, 0.99, 1.02),), 0.1
     ),
+    "training_curves": training_curves.CurvesData(
+        (
+            training_curves.Panel(
+                "Loss minus that of fp32",
+                "number",
+                (
+                    training_curves.Line("fa3", (0, 10), (0.0, -0.1), (-0.01, -0.2), (0.01, math.nan)),
+                    training_curves.Line("<b>odd", (0,), (0.5,), (0.5,), (0.5,)),
+                ),
+                logarithmic=False,
+                zero=True,
+            ),
+            training_curves.Panel(
+                "dQ error",
+                "fraction",
+                (
+                    training_curves.Line(
+                        "fa3",
+                        (0, 10),
+                        (0.002, 43.0),
+                        (0.001, 41.0),
+                        (0.003, 45.0),
+                        (training_curves.End(10, 45.0, "seed 1 <diverged>"), training_curves.End(9, math.nan, "")),
+                    ),
+                    training_curves.Line("gproj", (0, 10), (0.0, 0.002), (0.0, 0.002), (0.0, 0.002)),
+                ),
+            ),
+        )
+    ),
     "training_story": training_story.TrainingData(
         (training_story.Record(200, 2.4, 0.008, 0.005, 1.5), training_story.Record(4000, 0.6, 43.0, 0.05, 40.0)),
         "FlashAttention-3",
@@ -82,6 +112,7 @@ EMPTY: dict[str, Any] = {
     "error_surface": error_surface.SurfaceData("dQ", (), (), ()),
     "slices_heatmap": slices_heatmap.HeatmapData("dQ", (), (), ()),
     "paired_ratios": paired_ratios.PairedRatiosData(()),
+    "training_curves": training_curves.CurvesData(()),
     "training_story": training_story.TrainingData((), "FlashAttention-3"),
 }
 
@@ -226,6 +257,22 @@ def test_the_surface_draws_each_backend_in_a_box_of_its_own() -> None:
     assert [trace.get("showscale") for trace in figure["data"]] == [True, False, False, False]
     assert "&lt;b&gt;odd" in json.dumps(layout["annotations"])
     assert figure["data"][0]["z"][1] == [1.0, None]
+
+
+def test_training_curves_share_steps_and_legend_and_show_who_ended_early() -> None:
+    figure = training_curves.figure(FULL["training_curves"]).checked()
+    assert figure.layout.yaxis.domain[0] > figure.layout.yaxis2.domain[1]
+    assert figure.layout.xaxis.anchor == "y2"
+    assert [trace.name for trace in figure.data if trace.showlegend] == ["fa3", "&lt;b&gt;odd", "gproj"]
+    lines = {(trace.name, trace.yaxis): trace for trace in figure.data if trace.mode == "lines+markers"}
+    assert lines["gproj", "y2"].y == (0.002,), "a logarithm has no zero"
+    assert lines["fa3", "y"].y == (0.0, -0.1)
+    assert lines["fa3", "y"].marker.symbol == lines["fa3", "y2"].marker.symbol
+    bands = {trace.yaxis: trace.y for trace in figure.data if trace.fill == "toself"}
+    assert bands == {"y": (0.01, -0.01), "y2": (0.003, 45.0, 41.0, 0.001)}
+    (ends,) = [trace for trace in figure.data if trace.mode == "markers"]
+    assert (ends.x, ends.text) == ((10,), ("seed 1 &lt;diverged&gt;",))
+    assert figure.layout.yaxis2.ticktext[-1] == "10,000%"
 
 
 def test_ratios_that_lie_far_apart_get_a_logarithmic_axis() -> None:
