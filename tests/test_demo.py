@@ -62,7 +62,7 @@ def test_pass_fail_pass(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "As it should be." in done.stdout
     examples = [file.name.removesuffix(".json.gz") for file in sorted((ROOT / EXAMPLES).glob("*.json.gz"))]
-    shown = [line.split()[1].rstrip(":") for line in done.stdout.splitlines() if "/reports/" in line]
+    shown = [line.split()[1].rstrip(":") for line in done.stdout.splitlines() if line.startswith("example ")]
     assert shown == examples != []
     verdicts = [line.split()[1] for line in done.stdout.splitlines() if "/jobs/" in line]
     assert verdicts == ["pass", "fail", "pass"]

@@ -70,6 +70,7 @@ KNOWN: dict[str, int] = {
     "zerosum": 2,
     "emulated-fa3-unfused": 3,
     "fa3-unfused": 3,
+    "unfused": 3,
     "fa4": 3,
     "emulated-gproj": 6,
     "emulated-zerosum": 9,
@@ -120,6 +121,15 @@ def distinct_looks(backends: Iterable[str]) -> dict[str, tuple[str, str]]:
                 break
         taken[backend] = found
     return taken
+
+
+def looks_in_order(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour (light) and marker symbol of things that have an order and no look of their own, such as layers."""
+    found: dict[str, tuple[str, str]] = {}
+    for place, name in enumerate(dict.fromkeys(names)):
+        turn, symbol = divmod(place, len(SYMBOLS))
+        found[name] = SERIES[(place + turn) % len(SERIES)].light, SYMBOLS[symbol]
+    return found
 
 
 def dark_map() -> dict[str, str]:

@@ -273,6 +273,14 @@ def test_training_curves_share_steps_and_legend_and_show_who_ended_early() -> No
     (ends,) = [trace for trace in figure.data if trace.mode == "markers"]
     assert (ends.x, ends.text) == ((10,), ("seed 1 &lt;diverged&gt;",))
     assert figure.layout.yaxis2.ticktext[-1] == "10,000%"
+    layers = tuple(
+        training_curves.Line(f"layer {number}", (1, 2), (1.0, 2.0), (0.5, 1.5), (1.5, 2.5)) for number in range(24)
+    )
+    parts = training_curves.figure(
+        training_curves.CurvesData((training_curves.Panel("Norm", "number", layers),), parts=True)
+    )
+    assert len({(trace["line"]["color"], trace["marker"]["symbol"]) for trace in parts.data}) == 24
+    assert len({trace["line"]["color"] for trace in parts.data[:8]}) == 8
 
 
 def test_ratios_that_lie_far_apart_get_a_logarithmic_axis() -> None:

@@ -35,6 +35,7 @@ from gprojci_service.results.endpoints import router as results
 from gprojci_service.schedules.endpoints import router as schedules
 from gprojci_service.settings import Settings, load_settings
 from gprojci_service.sharing.endpoints import router as sharing
+from gprojci_service.training.endpoints import router as training
 from gprojci_service.webhooks.endpoints import router as webhooks
 from gprojci_service.workers.endpoints import list_router as workers
 from gprojci_service.workers.endpoints import report_router as worker_reports
@@ -70,6 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
         jobs,
         results,
         reports,
+        training,
         verdicts,
         overrides,
         regressions,

@@ -32,11 +32,12 @@ from gprojci_service.results.commands import compare, export
 from gprojci_service.schedules.commands import schedule
 from gprojci_service.serve import Embedded
 from gprojci_service.settings import load_settings
+from gprojci_service.training.commands import training
 
 SECTIONS = {
     "Measure a commit": ("submit", "status", "logs", "gate"),
     "Compare and search": ("compare", "bisect", "backfill", "schedule", "export"),
-    "Manage": ("project", "job", "regression", "notification", "token", "inputs", "report", "github"),
+    "Manage": ("project", "job", "regression", "notification", "token", "inputs", "report", "training", "github"),
     "Run the service": ("serve", "demo", "migrate", "completion"),
 }
 EPILOG = """
@@ -156,6 +157,7 @@ for command in (
     demo,
     inputs,
     report,
+    training,
     token,
     project,
     job,

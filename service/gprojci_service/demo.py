@@ -25,6 +25,7 @@ import httpx
 from gprojci_service.demo_repository import NAME, DemoRepository
 from gprojci_service.errors import ConfigurationError
 from gprojci_service.github.signature import sign
+from gprojci_suite.contract.training import is_training
 
 EXPECTED = ("pass", "fail", "pass")
 MARKS = {"pass": "✓", "fail": "✗", "neutral": "–", "error": "!"}
@@ -92,15 +93,21 @@ def _show_examples(service: _Service, source: Path) -> None:
     headers = {"Authorization": f"Bearer {(service.data_dir / 'token').read_text().strip()}"}
     for file in sorted((source / EXAMPLES).glob("*.json.gz")):
         name = file.name.removesuffix(".json.gz")
-        answer = httpx.post(
-            f"{service.url}/api/v1/reports",
-            params={"title": f"Example {name}"},
-            content=gzip.decompress(file.read_bytes()),
-            headers=headers,
-            timeout=60,
-        )
-        answer.raise_for_status()
-        click.echo(f"example {name}: {service.url}/reports/{answer.json()['id']}")
+        click.echo(f"example {name}: {service.url}{_show_example(service.url, headers, name, file)}")
+
+
+def _show_example(url: str, headers: dict[str, str], name: str, file: Path) -> str:
+    """Imports one report, of whatever kind it is, and returns the path of its page."""
+    body = gzip.decompress(file.read_bytes())
+    sent: dict[str, Any] = {"content": body, "headers": headers, "timeout": 60}
+    report = json.loads(body)
+    if is_training(report):
+        answer = httpx.put(f"{url}/api/v1/training/{report['name']}", **sent)
+    else:
+        answer = httpx.post(f"{url}/api/v1/reports", params={"title": f"Example {name}"}, **sent)
+    answer.raise_for_status()
+    taken = answer.json()
+    return f"/training/{taken['name']}" if is_training(report) else f"/reports/{taken['id']}"
 
 
 def _play(service: _Service, repository: DemoRepository) -> list[dict[str, Any]]:

@@ -77,6 +77,10 @@ class InputSetNotFound(NotFound):
     """No input set of that name or hash."""
 
 
+class TrainingNotFound(NotFound):
+    """No training of that name."""
+
+
 class Conflict(ServiceError):
     """Base of the errors of requests that do not fit the present state."""
 

@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     max_report_bytes: int = Field(
         64 * 1024 * 1024,
         ge=4 * 1024 * 1024,  # what a worker says of a failed attempt, manifests and logs, is always taken
-        description="Largest report that is taken from a worker or imported, in bytes; at least 4 MiB.",
+        description="Largest report that is taken from a worker, imported, or of a training, in bytes; at least 4 MiB.",
     )
 
     @field_validator("webhook_secret_previous", "github_app_id", "github_app_key_file", "github_token", mode="before")

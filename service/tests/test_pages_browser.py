@@ -170,7 +170,7 @@ def test_nobody_meets_a_barrier(served: Served, chromium: Any) -> None:
     jobs = served.jobs
     mine = ["/", "/regressions/1", *(f"/jobs/{jobs[name]}" for name in ("broken", "running", "waiting"))]
     wrong = ["/jobs/999999", "/jobs/x", "/projects/no/body", "/projects/gproj-ci/gproj/compare?base=zz&head=6f70"]
-    first_day = ["/", "/jobs", "/regressions", "/inputs", "/reports", "/workers"]
+    first_day = ["/", "/jobs", "/regressions", "/training", "/inputs", "/reports", "/workers"]
     for address in [
         *(served.empty + path for path in first_day),
         *(served.base + path for path in [*wrong, "/sign-in", "/embed/gproj-ci/gproj/history"]),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import json
+import math
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import training_example
 from sqlalchemy.orm import Session
 
 from gprojci_service.app import create_app
 from gprojci_service.gate import service as gate
+from gprojci_service.inputs.service import bundled
 from gprojci_service.models import (
     Attempt,
     Build,
@@ -27,6 +32,8 @@ from gprojci_service.models import (
 )
 from gprojci_service.reports import service as imported
 from gprojci_service.settings import Settings
+from gprojci_service.training import service as training
+from gprojci_suite.contract.training import Curve, TrainingReport, is_training
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_report import MANIFEST, NASTY, report_of
@@ -265,12 +272,36 @@ class Seed:
         return jobs
 
     def examples(self) -> dict[str, int]:
-        """Imports every example report of the suite; returns their numbers by file name."""
+        """Imports every example report of the suite; returns their numbers by file name, but for trainings, which have
+        names. One more training has drifting keys, a run that diverged, and an input set that comes with the ruler."""
+        by = {"sent_by": f"ada {NASTY}", "limit": self.settings.max_report_bytes}
+        training.take(self.session, "story", training_story().dumps(), **by)
         found = {}
         for file in sorted(EXAMPLES.glob("*.json.gz")):
             text = gzip.decompress(file.read_bytes()).decode()
+            value = json.loads(text)
+            if is_training(value):
+                training.take(self.session, value["name"], text, **by)
+                continue
             found[file.name] = imported.take(self.session, f"{file.name} {NASTY}", text)[0].id
         return found
+
+
+def training_story() -> TrainingReport:
+    """Four backends with two seeds, of which one run diverged and one wrote the set late-keybias."""
+    runs = []
+    for backend, growth in (("fa3", 8.0), (f"mine {NASTY}", 1.5), ("gproj", 1.0), ("fp32", 1.0)):
+        runs += [training_example.run(backend, seed, growth) for seed in (0, 1)]
+    late = next(item for item in bundled() if item.name == "late-keybias")
+    known = replace(runs[0].captures[0], content_hash=late.content_hash)
+    runs[0] = replace(runs[0], captures=(known, replace(known, layer=1), *runs[0].captures))
+    broken = Curve((10, 20), (5.0, math.nan), (2.0, math.inf), None)
+    detail = f"the loss is NaN {NASTY}"
+    runs[1] = replace(
+        runs[1], status="diverged", detail=detail, steps=20, side_by_side=2, step_seconds=None, final_loss=math.nan,
+        curve=broken, measured_steps=(), layers=(), captures=(), alarm_step=None,
+    )  # fmt: skip
+    return training_example.report(tuple(runs), "story")
 
 
 def settings_for(directory: Path) -> Settings:
@@ -297,6 +328,9 @@ def addresses(jobs: dict[str, int]) -> list[str]:
         "/jobs",
         "/jobs?state=fail",
         "/regressions",
+        "/training",
+        "/training/story",
+        "/training/story?detail=layers&backend=fa3",
         "/inputs",
         "/workers",
         "/reports",

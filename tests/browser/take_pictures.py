@@ -37,7 +37,7 @@ class Shot:
 
 
 def shots(url: str) -> list[Shot]:
-    """The pictures, of the newest failed pull request that the service knows.
+    """The pictures, of the newest failed pull request and, if there is one, the newest training that the service knows.
 
     Raises:
         LookupError: no pull request has failed.
@@ -48,7 +48,9 @@ def shots(url: str) -> list[Shot]:
     if job is None:
         raise LookupError(f"{url} knows no failed pull request; run the demo first")
     compare = f"/projects/{job['project']}/compare?base={job['merge_base_sha'][:12]}&head={job['head_sha'][:12]}"
+    trainings = [f"/training/{entry['name']}" for entry in _get(url, "/training")]
     return [
+        *(Shot("training", path, height=1010, beginning_at="section.panel:has(.plot)") for path in trainings[:1]),
         Shot("overview-light", "/", height=1120),
         Shot("overview-dark", "/", height=1120, scheme="dark"),
         Shot("overview-narrow", "/", width=360, height=780),

@@ -60,6 +60,8 @@ class CurvesData:
     """Panels from top to bottom, over one axis of steps; a name looks the same in all of them."""
 
     panels: tuple[Panel, ...]
+    parts: bool = False
+    """Whether the lines are parts of one backend, such as its layers: told apart by their order, and without bands."""
 
 
 def shown(value: float, unit: Unit) -> str:
@@ -74,7 +76,8 @@ def shown(value: float, unit: Unit) -> str:
 
 def figure(data: CurvesData) -> Sketch:
     """The panels over one axis of steps, which zooms all of them."""
-    looks = theme.distinct_looks(line.name for panel in data.panels for line in panel.lines)
+    names = [line.name for panel in data.panels for line in panel.lines]
+    looks = theme.looks_in_order(names) if data.parts else theme.distinct_looks(names)
     count = max(len(data.panels), 1)
     pitch, head = 1 / count, HEAD_PIXELS / (count * (PANEL_PIXELS + HEAD_PIXELS))
     chart = Sketch()
@@ -83,7 +86,7 @@ def figure(data: CurvesData) -> Sketch:
         suffix = "" if place == 0 else str(place + 1)
         top = 1 - place * pitch - head
         for line in panel.lines:
-            for trace in _traces(line, panel, *looks[line.name]):
+            for trace in _traces(line, panel, *looks[line.name], band=not data.parts):
                 # One entry in the legend stands for the name in all panels, and hides it in all.
                 legend = trace.get("mode") == "lines+markers" and line.name not in named
                 chart.add_trace({**trace, "yaxis": f"y{suffix}", "legendgroup": line.name, "showlegend": legend})
@@ -114,7 +117,7 @@ def figure(data: CurvesData) -> Sketch:
     return chart
 
 
-def _traces(line: Line, panel: Panel, colour: str, symbol: str) -> Iterable[Trace]:
+def _traces(line: Line, panel: Panel, colour: str, symbol: str, *, band: bool) -> Iterable[Trace]:
     """The band, the line in its middle, and the crosses where runs ended early."""
     drawn = [
         (step, middle, low, high)
@@ -122,12 +125,12 @@ def _traces(line: Line, panel: Panel, colour: str, symbol: str) -> Iterable[Trac
         if _drawable(middle, panel)
     ]
     name = html.escape(line.name)
-    band = [point for point in drawn if _drawable(point[2], panel) and _drawable(point[3], panel)]
-    spread = any(low < high for _, _, low, high in band)
-    if spread:
+    between = [point for point in drawn if _drawable(point[2], panel) and _drawable(point[3], panel)]
+    spread = any(low < high for _, _, low, high in between)
+    if band and spread:
         yield scatter(
-            x=[point[0] for point in band] + [point[0] for point in reversed(band)],
-            y=[_short(point[3]) for point in band] + [_short(point[2]) for point in reversed(band)],
+            x=[point[0] for point in between] + [point[0] for point in reversed(between)],
+            y=[_short(point[3]) for point in between] + [_short(point[2]) for point in reversed(between)],
             mode="lines",
             line={"width": 0},
             fill="toself",

@@ -6,19 +6,30 @@ from pathlib import Path
 import pytest
 
 from gprojci_suite import peers
-from gprojci_suite.contract import Report
+from gprojci_suite.contract import Report, codec
+from gprojci_suite.contract.training import TrainingReport, is_training
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in EXAMPLES.glob("*.json.gz"))
 
 
+def unpacked(name: str) -> str:
+    """A report as it was written."""
+    return gzip.decompress((EXAMPLES / f"{name}.json.gz").read_bytes()).decode()
+
+
 def example(name: str) -> Report:
-    """A report as it was written, unpacked."""
-    return Report.loads(gzip.decompress((EXAMPLES / f"{name}.json.gz").read_bytes()).decode())
+    """A report of `bench` as it was written, unpacked."""
+    return Report.loads(unpacked(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_keeps_the_contract(name: str) -> None:
+    if is_training(codec.loads(unpacked(name))):
+        training = TrainingReport.loads(unpacked(name))
+        assert training.environment is not None
+        assert training.environment.hardware == "h200"
+        return
     report = example(name)
     assert report.environment.hardware == "h200"
     for entry in report.backends:

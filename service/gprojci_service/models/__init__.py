@@ -25,6 +25,8 @@ from gprojci_service.models.sample import Sample
 from gprojci_service.models.schedule import Schedule
 from gprojci_service.models.series import Series
 from gprojci_service.models.token import Token
+from gprojci_service.models.training import Training
+from gprojci_service.models.training_run import TrainingRun
 from gprojci_service.models.verdict import Verdict
 from gprojci_service.models.webhook_delivery import WebhookDelivery
 from gprojci_service.models.worker import Worker
@@ -55,6 +57,8 @@ __all__ = [
     "Schedule",
     "Series",
     "Token",
+    "Training",
+    "TrainingRun",
     "Verdict",
     "WebhookDelivery",
     "Worker",

@@ -14,10 +14,14 @@ from gprojci_dashboards.charts.error_surface import SurfaceData
 from gprojci_dashboards.charts.history import HistoryData, Value, shown
 from gprojci_dashboards.charts.pareto import ParetoData, frontier
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
+from gprojci_dashboards.charts.training_curves import CurvesData, Line, Panel
+from gprojci_dashboards.charts.training_curves import shown as curve_value
 from gprojci_dashboards.charts.training_story import TrainingData
-from gprojci_service.pages.formatting import fraction, number, ratio, tensor
+from gprojci_service.pages.formatting import DASH, fraction, number, ratio, tensor
 from gprojci_service.pages.schemas import Drawing, Table
 from gprojci_suite.contract.timing import Comparison
+
+TABLE_STEPS = 20
 
 
 def embedded(figure_json: str) -> Markup:
@@ -177,3 +181,34 @@ def training(data: TrainingData, key: str, caption: str) -> Drawing:
         ),
     )
     return _drawing("training_story", key, data, caption, table)
+
+
+def training_curves(data: CurvesData, key: str, caption: str) -> Drawing:
+    """Panels over the steps of a training; the table has some twenty of the steps, with all panels side by side."""
+    names = dict.fromkeys(line.name for panel in data.panels for line in panel.lines)
+    steps = min(
+        (max((line.steps for line in panel.lines), key=len, default=()) for panel in data.panels), key=len, default=()
+    )
+    chosen = steps[:: -max(1, len(steps) // TABLE_STEPS)][::-1]
+    rows = []
+    for begin, end in zip((0, *chosen), chosen, strict=False):
+        for name in names:
+            cells = [_within(panel, name, begin, end) for panel in data.panels]
+            if any(cell != DASH for cell in cells):
+                rows.append((f"{number(end)}, {name}", *cells))
+    table = Table(
+        "Median over seeds (smallest … largest) at the last point up to each step",
+        ("Step", *(panel.title for panel in data.panels)),
+        tuple(rows),
+    )
+    return _drawing("training_curves", key, data, caption, table)
+
+
+def _within(panel: Panel, name: str, begin: int, end: int) -> str:
+    """The last value of a line after one step and up to another."""
+    line: Line | None = next((line for line in panel.lines if line.name == name), None)
+    places = [place for place, step in enumerate(line.steps) if begin < step <= end] if line else []
+    if line is None or not places:
+        return DASH
+    middle, low, high = (curve_value(values[places[-1]], panel.unit) for values in (line.middle, line.low, line.high))
+    return middle if low == high else f"{middle} ({low} … {high})"

@@ -24,7 +24,7 @@ from gprojci_service import __version__
 from gprojci_service.access import sessions
 from gprojci_service.access.service import SessionDep, require_read
 from gprojci_service.errors import ServiceError, Unauthorized
-from gprojci_service.pages import comparison, history, imported, input_sets, job, regressions, service
+from gprojci_service.pages import comparison, history, imported, input_sets, job, regressions, service, training
 from gprojci_service.pages.formatting import FILTERS
 
 HERE = Path(__file__).parent
@@ -228,6 +228,17 @@ def reports(request: Request, session: SessionDep) -> Response:
 def report(request: Request, session: SessionDep, report_id: JobId) -> Response:
     view = imported.report(session, report_id, request.query_params)
     return render(request, "report.html", view=view, section="reports", draws=view.report.draws)
+
+
+@router.get("/training")
+def trainings(request: Request, session: SessionDep) -> Response:
+    return render(request, "trainings.html", view=training.trainings(session), section="training")
+
+
+@router.get("/training/{name}")
+def training_page(request: Request, session: SessionDep, name: str) -> Response:
+    view = training.training(session, name, request.query_params)
+    return render(request, "training.html", view=view, section="training", draws=bool(view.story or view.detail))
 
 
 @router.get("/inputs")

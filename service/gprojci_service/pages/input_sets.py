@@ -18,6 +18,7 @@ from gprojci_service.pages import drawings, repository, values_repository
 from gprojci_service.pages.formatting import absolute, clean, fraction, memory, number, tensor
 from gprojci_service.pages.schemas import Drawing, Failing, InputsView, InputView, Table
 from gprojci_service.pages.values_repository import ValueRow
+from gprojci_service.training.repository import all_runs as runs_of_trainings
 
 ALARM = 0.01
 """Median error (a fraction) from which the page calls a backend failing on a set."""
@@ -44,12 +45,29 @@ def inputs(session: Session) -> InputsView:
     values: dict[str, list[ValueRow]] = {}
     for row in values_repository.newest_input_values(session, {item.name for item, _ in shown}, metrics):
         values.setdefault(row.series.case, []).append(row)
-    views = [_view(item, upload, values.get(item.name, [])) for item, upload in shown]
+    captured = _captured(session)
+    views = [
+        _view(item, upload, values.get(item.name, []), tuple(captured.get(item.content_hash, ())))
+        for item, upload in shown
+    ]
     return InputsView(tuple(sorted(views, key=lambda view: (view.training is None, -view.hardness))))
 
 
+def _captured(session: Session) -> dict[str, dict[tuple[str, str], None]]:
+    """Content hash → the training runs that wrote it, in words, each with its address."""
+    found: dict[str, dict[tuple[str, str], None]] = {}
+    for name, run in runs_of_trainings(session):
+        for capture in run.facts["captures"]:
+            words = f"{name}: {run.backend}, seed {run.seed}, step {number(capture['step'])}"
+            found.setdefault(capture["content_hash"], {})[words, f"/training/{name}"] = None
+    return found
+
+
 def _view(
-    item: InputSet | InputFile | BundledSet, upload: tuple[InputFile, str | None] | None, values: list[ValueRow]
+    item: InputSet | InputFile | BundledSet,
+    upload: tuple[InputFile, str | None] | None,
+    values: list[ValueRow],
+    captured_by: tuple[tuple[str, str], ...],
 ) -> InputView:
     entry = item.description
     statistics: list[dict[str, Any]] = entry["statistics"]
@@ -108,6 +126,7 @@ def _view(
         if entry["provenance"]
         else None,
         training=_training(item.name),
+        captured_by=captured_by,
         judged=bool(errors),
         failing=tuple(failing),
         errors=_errors(errors) if errors else None,

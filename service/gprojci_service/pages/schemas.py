@@ -447,6 +447,8 @@ class InputView:
     facts: tuple[tuple[str, str], ...]
     provenance: Table | None
     training: Drawing | None
+    captured_by: tuple[tuple[str, str], ...]
+    """Training runs that wrote it, in words, and where they are shown."""
     judged: bool
     failing: tuple[Failing, ...]
     errors: Table | None

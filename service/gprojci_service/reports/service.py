@@ -11,8 +11,9 @@ from sqlalchemy.orm import Session
 from gprojci_service.errors import Conflict, InvalidRequest, ReportNotFound
 from gprojci_service.models import ImportedReport
 from gprojci_service.reports import repository
-from gprojci_suite.contract import ContractError
+from gprojci_suite.contract import ContractError, codec
 from gprojci_suite.contract.report import Report
+from gprojci_suite.contract.training import is_training
 
 
 class ImportedReportInvalid(InvalidRequest):
@@ -32,6 +33,8 @@ def take(session: Session, title: str, text: str) -> tuple[ImportedReport, bool]
     try:
         report = Report.loads(text)
     except ContractError as error:
+        if error.path == "$.kind" and is_training(codec.loads(text)):
+            raise ImportedReportInvalid("this is a training report: `gprojci training send FILE` takes it") from error
         raise ImportedReportInvalid(f"not a report of gprojci-suite: {error}") from error
     body = report.to_json()
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)

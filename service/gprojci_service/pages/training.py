@@ -1,0 +1,285 @@
+"""Assembles the pages of training runs: what came of each backend, and its curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from gprojci_service.inputs import service as inputs
+from gprojci_service.models import Training, TrainingRun
+from gprojci_service.pages import drawings, training_curves
+from gprojci_service.pages.formatting import DASH, absolute, duration, fraction, memory, number, seconds
+from gprojci_service.pages.schemas import Cell, Choice, Drawing, Table
+from gprojci_service.pages.training_views import CaptureView, TrainingListView, TrainingRow, TrainingView
+from gprojci_service.training import repository, service
+from gprojci_service.training.summary import BackendSummary, Spread, reference, statuses, summaries
+from gprojci_suite.contract import codec
+from gprojci_suite.contract.report import Environment, Ruler
+from gprojci_suite.contract.training import TrainingReport, TrainingSetup
+
+SHOWN = 200
+ALARM = 0.01
+"""Error of dQ at the end (a fraction) from which it is marked."""
+NOTHING = "nothing"
+
+
+def trainings(session: Session) -> TrainingListView:
+    """The newest of them."""
+    found = repository.newest(session, SHOWN)
+    runs = repository.runs(session, found)
+    return TrainingListView(tuple(_row(each, [run for run in runs if run.training_id == each.id]) for each in found))
+
+
+def _row(training: Training, runs: list[TrainingRun]) -> TrainingRow:
+    setup = codec.decode(TrainingSetup, training.setup)
+    return TrainingRow(
+        training,
+        f"{setup.model.layers} layers of width {setup.model.width}, {_data(setup)}",
+        ", ".join(dict.fromkeys(run.backend for run in runs)),
+        number(len({run.seed for run in runs})),
+        f"{number(max((run.steps for run in runs), default=0))} of {number(setup.steps)}",
+        _statuses(statuses(run.facts["status"] for run in runs)),
+    )
+
+
+def training(session: Session, name: str, choices: Mapping[str, str]) -> TrainingView:
+    """One of them; `choices` (what is looked at layer by layer, of which backend) come from the address.
+
+    Raises:
+        TrainingNotFound: there is none of that name.
+        TrainingUnreadable: this version does not read its format.
+    """
+    row = service.get(session, name)
+    report = service.report(session, row)
+    found = summaries(report)
+    curves = training_curves.story(report)
+    offered, detail = _detail(report, choices)
+    return TrainingView(
+        training=row,
+        words=_data(report.setup),
+        columns=_columns(found),
+        rows=tuple(_cells(entry) for entry in found),
+        notes=_notes(report, found),
+        story=drawings.training_curves(curves, "story", _caption(report)) if curves.panels else None,
+        runs=_runs(report),
+        choices=offered,
+        detail=detail,
+        captures=_captures(session, report),
+        facts=_facts(report),
+    )
+
+
+def _caption(report: TrainingReport) -> str:
+    seeds = len({run.seed for run in report.runs})
+    band = "Line: median over seeds; band: from the smallest to the largest. " if seeds > 1 else ""
+    against = reference(run.backend for run in report.runs)
+    loss = (
+        f"Loss: the mean training loss minus that of {against} with the same seed and data, in nats per token. "
+        if against
+        else "No FP32 run stands beside these, so the loss itself is drawn, in nats per token. "
+    )
+    return (
+        f"{loss}{band}Gradient norm: the largest among a point's steps. Key drift: the norm of the mean key over the "
+        "keys' distance from it, largest head. dQ error: against float64 from the same inputs. "
+        "Dragging zooms all panels."
+    )
+
+
+def _detail(report: TrainingReport, choices: Mapping[str, str]) -> tuple[tuple[Choice, ...], Drawing | None]:
+    """What can be looked at layer by layer, and the picture of what is."""
+    backends = tuple(dict.fromkeys(run.backend for run in report.runs if run.layers))
+    if not backends:
+        return (), None
+    words = {NOTHING: NOTHING, **{key: named for key, (named, _) in training_curves.DETAILS.items()}}
+    wanted, backend = choices.get("detail", NOTHING), choices.get("backend", backends[0])
+    chosen = wanted if wanted in words else NOTHING
+    backend = backend if backend in backends else backends[0]
+    offered = (
+        Choice("detail", "Show", tuple(words), chosen, words),
+        Choice("backend", "Backend", backends, backend, {}),
+    )
+    if chosen == NOTHING:
+        return offered, None
+    data = training_curves.of_layers(report, backend, chosen)
+    several = len({run.seed for run in report.runs if run.backend == backend}) > 1
+    caption = f"{backend}, a line for each layer{': the median over seeds' if several else ''}."
+    return offered, drawings.training_curves(data, "detail-curves", caption) if data.panels else None
+
+
+def _columns(found: tuple[BackendSummary, ...]) -> tuple[str, ...]:
+    against = reference(entry.backend for entry in found)
+    return (
+        "Backend",
+        "Runs",
+        "Final loss",
+        f"Minus {against}" if against else "Minus FP32",
+        "Largest gradient norm",
+        "dQ error at the end",
+        "Step time",
+        "Watch warned",
+    )
+
+
+def _cells(entry: BackendSummary) -> tuple[Cell, ...]:
+    error = entry.final_dq_error
+    return (
+        Cell(entry.backend),
+        Cell(_statuses(entry.statuses), sub=f"seed{'s' if len(entry.seeds) > 1 else ''} {_seeds(entry.seeds)}"),
+        _cell(entry.final_loss, _loss),
+        _difference(entry),
+        _cell(entry.largest_gradient_norm, number),
+        _cell(error, fraction, over=error is not None and not error.middle <= ALARM),
+        _cell(entry.step_seconds, seconds),
+        _cell(entry.alarm_step, lambda value: f"step {number(value)}"),
+    )
+
+
+def _loss(value: float) -> str:
+    """Nats with four digits behind the point, which is where backends begin to differ."""
+    return f"{value:.4f}".replace("-", "−") if math.isfinite(value) else number(value)
+
+
+def _difference(entry: BackendSummary) -> Cell:
+    """With the step up to which losses were compared, where that is not the end of the runs."""
+    cell = _cell(entry.loss_difference, lambda value: f"{'+' if value > 0 else ''}{_loss(value)}")
+    if entry.compared_at is None or entry.compared_at == entry.steps:
+        return cell
+    low, high = number(entry.compared_at.low), number(entry.compared_at.high)
+    at = f"at step {low}" if low == high else f"at steps {low} … {high}"
+    return replace(cell, sub=_joined([cell.sub, at]))
+
+
+def _cell(value: Spread | None, words: Callable[[float], str], *, over: bool = False) -> Cell:
+    if value is None:
+        return Cell(DASH)
+    same = value.low == value.high
+    return Cell(words(value.middle), over, sub="" if same else f"{words(value.low)} … {words(value.high)}")
+
+
+def _seeds(seeds: tuple[int, ...]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def _statuses(statuses: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in statuses)
+
+
+def _notes(report: TrainingReport, found: tuple[BackendSummary, ...]) -> tuple[str, ...]:
+    """What must be known to read the table."""
+    notes = []
+    if any(len(entry.seeds) > 1 for entry in found):
+        notes.append("Median over seeds, with the smallest and the largest below it.")
+    if any(run.side_by_side > 1 for run in report.runs):
+        notes.append("Runs that shared the device with others have no step time: it would be the neighbours' too.")
+    if reference(entry.backend for entry in found) is None:
+        notes.append("Without an FP32 run of the same seed a loss says nothing about the kernel.")
+    for run in report.runs:
+        if run.status not in ("completed", "ended_early"):
+            notes.append(f"{run.backend}, seed {run.seed}: {run.status.replace('_', ' ')}: {run.detail}")
+    return tuple(notes)
+
+
+def _runs(report: TrainingReport) -> Table:
+    return Table(
+        "Every run",
+        ("Backend, seed", "Status", "Steps", "Took", "Final loss", "Largest gradient norm", "dQ error", "Step time"),
+        tuple(
+            (
+                f"{run.backend}, {run.seed}",
+                run.status.replace("_", " ") + (f": {run.detail}" if run.detail else ""),
+                number(run.steps),
+                duration(run.seconds),
+                DASH if run.final_loss is None else _loss(run.final_loss),
+                number(run.largest_gradient_norm),
+                fraction(run.final_dq_error),
+                seconds(run.step_seconds) if run.side_by_side == 1 else f"{number(run.side_by_side)} shared the device",
+            )
+            for run in report.runs
+        ),
+    )
+
+
+def _captures(session: Session, report: TrainingReport) -> tuple[CaptureView, ...]:
+    """The input sets that the runs wrote: layers of one content and step together."""
+    known = {item.content_hash: item.name for item in inputs.bundled()}
+    known |= {item.content_hash: item.name for item in inputs.listed(session)}
+    grouped: dict[tuple[str, int, str, int, str], list[tuple[int, float]]] = {}
+    for run in report.runs:
+        for capture in run.captures:
+            key = (run.backend, run.seed, capture.content_hash, capture.step, capture.file)
+            grouped.setdefault(key, []).append((capture.layer, capture.dq_error))
+    found = []
+    for (backend, seed, content_hash, step, file), layers in grouped.items():
+        name = known.get(content_hash)
+        of = f"layer{'s' if len(layers) > 1 else ''} {', '.join(str(layer) for layer, _ in sorted(layers))}"
+        worst = fraction(max(error for _, error in layers))
+        url = f"/inputs#input-{content_hash.removeprefix('sha256:')}" if name else ""
+        found.append(
+            CaptureView(name or file, url, f"{backend}, seed {seed}, step {number(step)}, {of}: dQ off by {worst}")
+        )
+    return tuple(found)
+
+
+def _data(setup: TrainingSetup) -> str:
+    return f"{number(setup.data.batch)} × {number(setup.model.sequence)} tokens a step"
+
+
+def _facts(report: TrainingReport) -> tuple[tuple[str, str], ...]:
+    setup, model, optimizer = report.setup, report.setup.model, report.setup.optimizer
+    switches = [
+        f"{model.positions} positions",
+        f"biases on {', '.join(model.biases)}" if model.biases else "no biases on q, k, v",
+        "QK-norm" if model.qk_norm else "no QK-norm",
+        f"QK-clip at {number(model.qk_clip)}" if model.qk_clip is not None else "",
+        f"softmax temperature {number(model.softmax_temperature)}" if model.softmax_temperature != 1 else "",
+        "compiled" if model.compiled else "",
+    ]
+    rates = [
+        f"Muon {optimizer.muon_rate:g}, momentum {optimizer.momentum:g}" if optimizer.muon_rate is not None else "",
+        f"AdamW {optimizer.adamw_rate:g}",
+        f"{optimizer.bias_rate:g} for the biases of q, k, v" if optimizer.bias_rate is not None else "",
+        f"weight decay {optimizer.weight_decay:g}" if optimizer.weight_decay else "no weight decay",
+        f"warm-up over {number(optimizer.warm_up)} steps" if optimizer.warm_up else "",
+    ]
+    captured, size = setup.capture_threshold, setup.data.size_bytes
+    rows = [
+        (
+            "Model",
+            f"{number(model.layers)} layers of width {number(model.width)}, {number(model.heads)} heads of "
+            f"{number(model.width // model.heads)}"
+            + (f", {number(model.parameters)} parameters" if model.parameters is not None else ""),
+        ),
+        ("Switches", _joined(switches)),
+        (
+            "Data",
+            _joined([setup.data.name, _data(setup), memory(size) if size is not None else ""]),
+        ),
+        ("Content of the data", setup.data.content_hash or ""),
+        ("Optimizers", _joined(rates)),
+        ("Length", f"{number(setup.steps)} steps, measured every {number(setup.measure_every)}"),
+        ("Input sets", f"written from a dQ error of {fraction(captured)} on" if captured is not None else ""),
+        ("Began", absolute(datetime.fromisoformat(report.created_at))),
+        *_machine(report.ruler, report.environment),
+    ]
+    return tuple((name, value) for name, value in rows if value)
+
+
+def _joined(parts: list[str]) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _machine(ruler: Ruler | None, environment: Environment | None) -> list[tuple[str, str]]:
+    rows = [("Ruler", f"gprojci-suite {ruler.version} at {ruler.revision}" if ruler else "other software")]
+    if environment is not None:
+        rows += [
+            ("Device", environment.device_name),
+            ("Platform", environment.platform),
+            ("Python, torch", f"{environment.python}, {environment.torch}"),
+            ("CUDA, driver", _joined([environment.cuda or "", environment.driver or ""])),
+            ("Packages", ", ".join(f"{name} {version}" for name, version in sorted(environment.packages.items()))),
+        ]
+    return rows

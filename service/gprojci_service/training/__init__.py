@@ -1,0 +1,1 @@
+"""Training runs, reported by `gprojci-suite train` while they go on."""

@@ -1,0 +1,217 @@
+"""Commands `gprojci training …`: reports of training runs, sent to a running service while they grow."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+import httpx
+
+from gprojci_service.client import ServiceGroup, answer, call, end, note, page, show, table
+from gprojci_service.pages.formatting import DASH, fraction, number, seconds
+from gprojci_suite.contract.training import is_training
+
+SEND_TIMEOUT = httpx.Timeout(60.0, read=300.0)
+_AWAY = (502, 503, 504)
+
+
+@click.group(cls=ServiceGroup)
+def training() -> None:
+    """Training runs that differ in the attention backend alone, shown by a running service."""
+
+
+@training.command("send")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--follow", is_flag=True, help="Send again whatever changes, until Ctrl-C (SIGINT or SIGTERM).")
+@click.option(
+    "--every", default=15.0, show_default=True, type=click.FloatRange(0.1), help="Seconds between looks with --follow."
+)
+@click.pass_obj
+def training_send(client: httpx.Client, paths: tuple[Path, ...], follow: bool, every: float) -> None:
+    """Sends reports of `gprojci-suite train`: files (also FILE.gz), or all that lie in a directory."""
+    sender = _Sender(client, patient=follow)
+    if follow:
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            while True:
+                sender.send(paths)
+                time.sleep(every)
+        except KeyboardInterrupt:
+            note("the last look")
+    sender.send(paths)
+    if not sender.answers:
+        raise click.UsageError(f"{', '.join(map(str, paths))}: no training report; `gprojci-suite train` writes one")
+    show(list(sender.answers.values()), [page(client, f"/training/{name}") for name in sender.answers])
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+class _Sender:
+    """Sends each report once for each state of its file. Where `patient`, what cannot be read or sent now is tried
+    again at the next look: somebody may be writing it, or the service may be starting anew."""
+
+    def __init__(self, client: httpx.Client, *, patient: bool) -> None:
+        self.client, self.patient = client, patient
+        self.sent: dict[Path, tuple[int, int]] = {}
+        self.noted: dict[Path, str] = {}
+        self.answers: dict[str, Any] = {}
+
+    def send(self, paths: Sequence[Path]) -> None:
+        """Whatever is new under the paths."""
+        for file in _files(paths):
+            try:
+                found = file.stat()
+                state = (found.st_mtime_ns, found.st_size)
+                if self.sent.get(file) == state:
+                    continue
+                text = _text(file)
+                value = json.loads(text)
+                if is_training(value):
+                    self._put(str(value.get("name")), text)
+                elif file in paths:
+                    raise click.UsageError(f"{file}: not a training report; `gprojci report import` takes the others")
+            except (OSError, EOFError, zlib.error, ValueError, httpx.TransportError) as error:
+                if not self.patient:
+                    raise _readable(file, error) from error
+                if self.noted.get(file) != str(error):
+                    note(f"{file}: {error}; it is tried again")
+                self.noted[file] = str(error)
+                continue
+            self.sent[file] = state
+            self.noted.pop(file, None)
+
+    def _put(self, name: str, text: str) -> None:
+        response = self.client.put(_path(name), content=text.encode(), timeout=SEND_TIMEOUT)
+        if response.status_code in _AWAY and self.patient:
+            raise httpx.TransportError(f"HTTP {response.status_code}")
+        if not response.is_success:
+            end(response)
+        taken = response.json()
+        if taken["older"]:
+            note(f"{name}: a newer report is there of {', '.join(taken['older'])}")
+        self.answers[name] = taken
+
+
+def _path(name: str) -> str:
+    return f"/training/{quote(name, safe='')}"
+
+
+def _readable(file: Path, error: Exception) -> Exception:
+    """A file's fault names the file; a service's fault is told as for all commands."""
+    if isinstance(error, httpx.HTTPError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        return click.UsageError(f"{file}: there is no such file")
+    return click.UsageError(f"{file}: not JSON, nor JSON packed with gzip: {error}")
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(file for file in path.iterdir() if file.name.endswith((".json", ".json.gz")))
+        else:
+            yield path
+
+
+def _text(file: Path) -> str:
+    data = file.read_bytes()
+    return (gzip.decompress(data) if file.suffix == ".gz" else data).decode()
+
+
+@training.command("list")
+@click.pass_obj
+def training_list(client: httpx.Client) -> None:
+    """Lists trainings, newest first."""
+    found = call(client, "GET", "/training")
+    rows = (
+        (
+            each["name"],
+            each["hardware"] or DASH,
+            each["begun_at"][:10],
+            f"{max((run['steps'] for run in each['runs']), default=0)} of {each['setup']['steps']}",
+            ", ".join(dict.fromkeys(run["backend"] for run in each["runs"])),
+        )
+        for each in found
+    )
+    show(found, table(("name", "hardware", "begun", "steps", "backends"), rows))
+
+
+@training.command("show")
+@click.argument("name")
+@click.pass_obj
+def training_show(client: httpx.Client, name: str) -> None:
+    """Shows what came of each backend: median over seeds, with the smallest and the largest."""
+    found = call(client, "GET", f"{_path(name)}/summary")
+    rows = [
+        (
+            each["backend"],
+            str(len(each["seeds"])),
+            ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in each["statuses"].items()),
+            _spread(each["final_loss"], lambda value: f"{value:.4f}"),
+            _spread(each["loss_difference"], lambda value: f"{value:+.4f}"),
+            _spread(each["compared_at"], number),
+            _spread(each["largest_gradient_norm"], number),
+            _spread(each["final_dq_error"], fraction),
+            _spread(each["step_seconds"], seconds),
+        )
+        for each in found["backends"]
+    ]
+    against = f"minus {found['reference']}" if found["reference"] else "no fp32"
+    header = (
+        "backend",
+        "seeds",
+        "ended",
+        "final loss",
+        against,
+        "at step",
+        "largest gradient norm",
+        "dQ error",
+        "step",
+    )
+    show(found, [*table(header, rows), page(client, f"/training/{name}")])
+
+
+def _spread(value: dict[str, Any] | None, words: Any) -> str:
+    if value is None:
+        return DASH
+    middle, low, high = (words(float(value[key])) for key in ("middle", "low", "high"))
+    return middle if low == high else f"{middle} ({low} … {high})"
+
+
+@training.command("export")
+@click.argument("name")
+@click.option("--format", "form", type=click.Choice(["json", "csv"]), default="json", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write; default: standard output."
+)
+@click.pass_obj
+def training_export(client: httpx.Client, name: str, form: str, output: Path | None) -> None:
+    """Writes all runs as one report (json), or every series, one value a line (csv)."""
+    path = _path(name) + ("/series.csv" if form == "csv" else "")
+    with client.stream("GET", path, timeout=SEND_TIMEOUT) as response:
+        if not response.is_success:
+            response.read()
+            end(response)
+        # Atomic: a file that is there is whole.
+        with click.open_file(str(output or "-"), "wb", atomic=output is not None) as target:
+            for chunk in response.iter_bytes():
+                target.write(chunk)
+
+
+@training.command("remove")
+@click.argument("name")
+@click.pass_obj
+def training_remove(client: httpx.Client, name: str) -> None:
+    """Removes a training with all its runs."""
+    answer(client, "DELETE", _path(name))
+    show({"name": name, "removed": True}, [f"training {name} is removed"])

@@ -1,0 +1,221 @@
+"""Training runs: reported again and again by several processes, kept as one story, checked, listed, written out."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import training_example as example
+from click.testing import CliRunner
+
+from gprojci_service.cli import cli
+from gprojci_service.models import TrainingRun
+from gprojci_service.training import service as training
+from gprojci_suite.contract.training import Curve, TrainingReport
+
+
+def put(service, report, name=None, headers=None):
+    content = report if isinstance(report, bytes) else report.dumps().encode()
+    return service.client.put(
+        f"/api/v1/training/{name or getattr(report, 'name', 'keybias')}",
+        content=content,
+        headers=service.write_headers if headers is None else headers,
+    )
+
+
+def shortened(run, steps):
+    """The run as it was reported when it had taken so many steps."""
+    return replace(
+        run,
+        status="ended_early",
+        detail="still training",
+        steps=steps,
+        curve=Curve((steps,), (3.0,), (1.0,), (0.05,)),
+        measured_steps=(),
+        layers=(),
+        captures=(),
+    )
+
+
+def test_processes_tell_one_story_and_the_same_report_changes_nothing(service):
+    fa3, other, fp32, last = example.report().runs
+    first = put(service, example.report((shortened(fa3, 20),)))
+    assert first.status_code == 201, first.text
+    command = "gprojci-suite train keybias --backends fp32"
+    assert put(service, replace(example.report((fp32, last)), repro=command)).status_code == 200
+    grown = put(service, example.report((fa3, other)))
+    assert [entry["status"] for entry in grown.json()["runs"]] == ["completed"] * 4
+    again = put(service, example.report((other, fa3)))
+    assert again.json()["sent_at"] == grown.json()["sent_at"]
+    late = put(service, example.report((shortened(fa3, 30),)))
+    assert late.json()["older"] == ["emulated-fa3 with seed 0"]
+    whole = service.client.get("/api/v1/training/keybias").json()
+    kept = TrainingReport.from_json(whole)
+    assert kept.repro.splitlines() == [example.report().repro, command]
+    runs = tuple(sorted(kept.runs, key=lambda run: (run.backend, run.seed)))
+    assert replace(kept, runs=runs, repro=example.report().repro) == example.report()
+    anew = replace(example.report((shortened(fa3, 10),)), created_at="2026-11-30T10:00:00+00:00")
+    assert put(service, anew).json()["older"] == []
+    assert service.client.get("/api/v1/training/keybias").json()["runs"][0]["steps"] == 10
+    assert [entry["name"] for entry in service.client.get("/api/v1/training").json()] == ["keybias"]
+
+
+def test_the_summary_pairs_seeds_and_compares_where_both_were(service):
+    fa3, other, fp32, last = example.report().runs
+    flat = Curve((20, 40), (3.0, 2.5), (1.0, 1.0))
+    runs = (
+        replace(fa3, final_loss=2.5, largest_gradient_norm=900.0),
+        replace(other, status="diverged", detail="loss is NaN", final_loss=math.nan, curve=flat),
+        replace(fp32, final_loss=2.0),
+        shortened(last, 20),
+        not_begun("unsupported"),
+    )
+    put(service, example.report(runs))
+    answer = service.client.get("/api/v1/training/keybias/summary").json()
+    assert answer["reference"] == "fp32"
+    fa3, fp32, absent = answer["backends"]
+    assert fa3["final_loss"] == {"middle": 2.5, "low": 2.5, "high": "NaN"}
+    assert fa3["loss_difference"] == {"middle": 0.25, "low": 0.0, "high": 0.5}
+    assert fa3["compared_at"] == {"middle": 30, "low": 20, "high": 40}
+    assert fa3["largest_gradient_norm"]["high"] == 900
+    assert fa3["final_dq_error"]["low"] == pytest.approx(0.002 * 8**3)
+    assert (fp32["final_loss"], fp32["loss_difference"]) == ({"middle": 2.0, "low": 2.0, "high": 2.0}, None)
+    assert fp32["statuses"] == {"completed": 1, "ended_early": 1}
+    assert (absent["statuses"], absent["final_loss"], absent["steps"]["high"]) == ({"unsupported": 1}, None, 0)
+
+
+def not_begun(status):
+    """A run that took no step."""
+    run = shortened(example.run("fa4", 0, 1.0), 0)
+    none = {"final_loss": None, "final_steps": 0, "largest_gradient_norm": None, "step_seconds": None}
+    return replace(run, status=status, detail="needs a GPU", curve=Curve((), (), ()), **none)
+
+
+def test_what_does_not_belong_to_the_story_is_refused_whole(service):
+    put(service, example.report())
+    for change, word in (
+        ({"setup": replace(example.setup(), measure_every=20)}, "setup.measure_every"),
+        ({"ruler": None}, "ruler"),
+        ({"runs": (replace(example.run("gproj", 0, 1.0), initial_weights="sha256:x"),)}, "other weights"),
+    ):
+        answer = put(service, replace(example.report(), **change))
+        assert (answer.status_code, answer.json()["error"]) == (409, "TrainingDiffers")
+        assert word in answer.json()["detail"]
+    assert len(service.client.get("/api/v1/training/keybias").json()["runs"]) == 4
+
+
+def test_what_is_no_report_is_refused_with_the_reason(service):
+    text = example.report().dumps()
+    for body, words in (
+        (b"\xff", "UTF-8"),
+        (b"{", "not a training report"),
+        (b'{"schema_version": 1}', "schema_version"),
+        (example.report(name="other").dumps().encode(), "send it to /training/other"),
+        (text.replace("emulated-fa3", "a\\u0000b").encode(), "NUL"),
+        (text.replace("emulated-fa3", "a\\ud800b").encode(), "surrogates"),
+        (text.replace('"seed": 1', f'"seed": {2**63}').encode(), "64 bits"),
+    ):
+        answer = put(service, body)
+        assert answer.status_code == 422, answer.text
+        assert words in answer.json()["detail"]
+    assert service.client.get("/api/v1/training").json() == []
+
+
+def test_only_a_writer_sends_and_removes_and_not_too_much(service):
+    assert put(service, example.report(), headers={}).status_code == 401
+    assert put(service, example.report(), headers=service.worker_headers).status_code == 403
+    assert put(service, example.report()).status_code == 201
+    assert service.client.delete("/api/v1/training/keybias").status_code == 401
+    assert service.client.delete("/api/v1/training/keybias", headers=service.write_headers).status_code == 204
+    gone = service.client.get("/api/v1/training/keybias")
+    assert (gone.status_code, gone.json()["error"]) == (404, "TrainingNotFound")
+    many = tuple(shortened(example.run("gproj", seed, 1.0), 20) for seed in range(60))
+    assert put(service, example.report(many)).status_code == 201
+    more = put(service, example.report(tuple(replace(run, backend="fa3") for run in many)))
+    assert (more.status_code, more.json()["error"]) == (422, "TrainingInvalid")
+    largest = max(len(example.report((run,), "large").dumps()) for run in example.report().runs)
+    service.app.state.settings = service.settings.model_copy(update={"max_report_bytes": largest})
+    for run, status in zip(example.report().runs[1:3], (201, 413), strict=True):
+        assert put(service, example.report((run,), "large")).status_code == status
+    service.app.state.settings = service.settings.model_copy(update={"max_report_bytes": 1000})
+    assert put(service, example.report()).status_code == 413
+
+
+def test_processes_that_send_at_once_all_tell_their_part(service):
+    runs = example.report().runs
+
+    def tell(run):
+        with service.context.database.session(writes=True) as session:
+            text = example.report((run,)).dumps()
+            return training.take(session, "keybias", text, sent_by="u", limit=2**20).new
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        assert sorted(pool.map(tell, runs)) == [False] * 3 + [True]
+    assert len(service.client.get("/api/v1/training/keybias").json()["runs"]) == 4
+
+
+def test_runs_of_an_unknown_format_say_so(service):
+    put(service, example.report())
+    with service.context.database.session(writes=True) as session:
+        session.query(TrainingRun).first().body = gzip.zlib.compress(b'{"kind": 2}')
+    for address in ("/api/v1/training/keybias", "/training/keybias"):
+        answer = service.client.get(address)
+        assert answer.status_code == 409
+        assert "has a format that this version does not read" in answer.text
+
+
+@pytest.fixture
+def at_service(service, monkeypatch):
+    """Has the commands speak to the application in this process."""
+    monkeypatch.setattr("gprojci_service.client.httpx.Client", lambda base_url, headers, timeout: service.client)
+    service.client.base_url = "http://testserver/api/v1"
+    service.client.headers.update(service.write_headers)
+
+    def run(*arguments):
+        return CliRunner().invoke(cli, ["training", *arguments])
+
+    return run
+
+
+def test_the_commands_send_a_directory_show_export_and_remove(at_service, tmp_path):
+    fa3, other, *calm = example.report().runs
+    (tmp_path / "fa3.json").write_text(example.report((fa3, other)).dumps())
+    (tmp_path / "fp32.json.gz").write_bytes(gzip.compress(example.report(tuple(calm)).dumps().encode()))
+    (tmp_path / "bench.json").write_text('{"schema_version": 1}')
+    done = at_service("send", str(tmp_path))
+    assert (done.exit_code, done.output) == (0, "http://testserver/training/keybias\n")
+    assert "40 of 40  emulated-fa3, fp32" in at_service("list").output
+    shown = at_service("show", "keybias").output
+    assert "emulated-fa3  2      2 completed" in shown
+    assert "102%" in shown
+    file = tmp_path / "series.csv"
+    assert at_service("export", "keybias", "--format", "csv", "-o", str(file)).exit_code == 0
+    rows = list(csv.DictReader(io.StringIO(file.read_text())))
+    first = {"backend": "emulated-fa3", "seed": "0", "step": "2", "layer": "", "quantity": "loss"}
+    assert {**first, "value": str(fa3.curve.loss[0])} == rows[0]
+    of_run = [row for row in rows if (row["backend"], row["seed"]) == ("fp32", "1")]
+    assert len(of_run) == 3 * 20 + 2 * 15 * 4
+    whole = at_service("export", "keybias").output
+    assert len(TrainingReport.loads(whole).runs) == 4
+    assert at_service("remove", "keybias").output == "training keybias is removed\n"
+    assert at_service("show", "keybias").exit_code == 2
+
+
+def test_the_command_says_which_file_is_wrong(at_service, tmp_path):
+    (tmp_path / "bench.json").write_text('{"schema_version": 1}')
+    assert "no training report" in at_service("send", str(tmp_path)).output
+    assert "`gprojci report import`" in at_service("send", str(tmp_path / "bench.json")).output
+    (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b"{}")[:-4])
+    assert "cut.json.gz: not JSON, nor JSON packed with gzip" in at_service("send", str(tmp_path)).output
+    report = CliRunner().invoke(cli, ["report", "import", _written(tmp_path / "t.json", example.report().dumps())])
+    assert "`gprojci training send FILE`" in report.output
+
+
+def _written(path, text):
+    path.write_text(text)
+    return str(path)
