@@ -329,7 +329,6 @@ def addresses(jobs: dict[str, int]) -> list[str]:
         "/jobs?state=fail",
         "/regressions",
         "/training",
-        "/training/story",
         "/training/story?detail=layers&backend=fa3",
         "/inputs",
         "/workers",

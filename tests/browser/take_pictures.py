@@ -16,7 +16,7 @@ from typing import Any
 
 from find_chromium import ARGUMENTS, find_chromium
 from PIL import Image
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 LARGEST_TOTAL = 700_000
@@ -69,7 +69,7 @@ def take(browser: Browser, url: str, shot: Shot) -> bytes:
     )
     page.goto(url + shot.path)
     charts = page.locator("figure.chart").count()
-    page.wait_for_function("count => document.querySelectorAll('.plot[data-drawn]').length === count", arg=charts)
+    expect(page.locator(".plot[data-drawn]")).to_have_count(charts, timeout=30_000)
     if shot.beginning_at:
         page.locator(shot.beginning_at).first.evaluate("element => element.scrollIntoView()")
     picture = page.screenshot()

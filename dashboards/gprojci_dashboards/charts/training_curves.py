@@ -174,7 +174,7 @@ def _short(value: float) -> float:
 
 def _reading(unit: Unit, *, spread: bool) -> str:
     """Template of what hovering says; plotly fills in the numbers, which no text has to carry for every point."""
-    number, sign = (".3~%", "") if unit == "fraction" else (",.3~r", "×" if unit == "ratio" else "")
+    number, sign = (",.3~p", "") if unit == "fraction" else (",.3~r", "×" if unit == "ratio" else "")
     interval = f" (%{{customdata[0]:{number}}}{sign} … %{{customdata[1]:{number}}}{sign})" if spread else ""
     return f"%{{y:{number}}}{sign}{interval}"
 

@@ -49,6 +49,7 @@
         trace.hovertext = trace.x.map((place) => local(meta.places[place]));
       }
     }
+    box.style.height = `${drawn.layout.height}px`; // which plotly takes instead of the figure's when the window changes
     drawn.layout.transition = calm.matches ? { duration: 0 } : undefined;
     return Plotly.react(box, drawn.data, drawn.layout, {
       responsive: true,
