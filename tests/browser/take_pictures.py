@@ -50,7 +50,7 @@ def shots(url: str) -> list[Shot]:
     compare = f"/projects/{job['project']}/compare?base={job['merge_base_sha'][:12]}&head={job['head_sha'][:12]}"
     trainings = [f"/training/{entry['name']}" for entry in _get(url, "/training")]
     return [
-        *(Shot("training", path, height=1010, beginning_at="section.panel:has(.plot)") for path in trainings[:1]),
+        *(Shot("training", path, height=1030, beginning_at=".plot") for path in trainings[:1]),
         Shot("overview-light", "/", height=1120),
         Shot("overview-dark", "/", height=1120, scheme="dark"),
         Shot("overview-narrow", "/", width=360, height=780),
