@@ -3,6 +3,8 @@ ARG BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04
 FROM ${BASE}
 ARG TORCH_INDEX=
 # git fetches the commits; unshare and setpriv (util-linux) make the sandbox; a compiler builds subjects that need one.
+# Of these the distribution has one version at a time, so a pin would break with its next security fix.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
         build-essential ca-certificates git python3 python3-dev python3-venv util-linux \

@@ -43,6 +43,21 @@ def variables() -> set[str]:
     return used
 
 
+def test_compose_follows_its_specification() -> None:
+    tool = Path(sys.executable).parent / "check-jsonschema"
+    command = [tool, "--builtin-schema", "vendor.compose-spec", ROOT / "docker-compose.yml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+def test_build_files_pass_their_linter() -> None:
+    tool = Path(sys.executable).parent / "hadolint"
+    files = sorted((ROOT / "docker").glob("*.Dockerfile"))
+    assert {ROOT / service["build"]["dockerfile"] for service in SERVICES.values() if "build" in service} == set(files)
+    done = subprocess.run([tool, "--no-color", *files], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_the_services_are_these() -> None:
     assert set(SERVICES) == {"postgres", "redis", "migrate", "web", "tasks", "worker", "worker-cpu"}
     assert (SERVICES["worker"]["profiles"], SERVICES["worker-cpu"]["profiles"]) == (["gpu"], ["cpu"])

@@ -28,7 +28,7 @@ from gprojci_suite import (
     symmetry,
     throughput,
 )
-from gprojci_suite.contract.report import Accuracy, Report, Slice, Subject
+from gprojci_suite.contract.report import SCHEMA_VERSION, Accuracy, Report, Slice, Subject
 from gprojci_suite.contract.spec import RunSpec
 from gprojci_suite.contract.surface import Surface
 from gprojci_suite.contract.symmetry import Symmetry
@@ -105,7 +105,7 @@ def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Repo
     responses = [item for item in moved.responses if (item.backend, item.revision) in measured]
     repeated = [item for item in repeated if (item.backend, item.revision) in measured]
     return Report(
-        schema_version=1,
+        schema_version=SCHEMA_VERSION,
         created_at=created.isoformat(timespec="seconds"),
         duration_seconds=time.monotonic() - begin,
         seed=spec.seed,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gprojci_suite.contract import ContractError, Report, codec, document
+from gprojci_suite.contract import ContractError, Report, codec, document, report
 
 SLICE = {
     "backend": "gproj",
@@ -295,12 +295,33 @@ def test_round_trip() -> None:
     assert Report.loads(report.dumps()) == report
 
 
+def test_a_report_of_the_next_version_is_read_without_what_it_added() -> None:
+    newer = copy.deepcopy(REPORT) | {"schema_version": 2, "added": [1]}
+    newer["environment"]["added"] = {"deep": True}
+    newer["accuracy"]["slices"][0]["added"] = 1
+    assert Report.from_json(newer).to_json() == {**REPORT, "schema_version": 2}
+    newer["environment"]["network"] = "a word of the next version"
+    with pytest.raises(ContractError, match=r"\$\.environment\.network"):
+        Report.from_json(newer)
+
+
+def test_a_report_of_the_version_before_is_read_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "SCHEMA_VERSION", 2)
+    assert Report.from_json(REPORT).to_json() == REPORT
+    with pytest.raises(ContractError, match=r"\$\.extra: unknown field"):
+        Report.from_json(REPORT | {"extra": 1})
+    monkeypatch.setattr(report, "SCHEMA_VERSION", 3)
+    with pytest.raises(ContractError, match=r"1 cannot be read by a ruler or service of version 3"):
+        Report.from_json(REPORT)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "where"),
     [
         ("seed", ..., "$.seed"),
         ("extra", 1, "$.extra"),
-        ("schema_version", 2, "$.schema_version"),
+        ("schema_version", 0, "$.schema_version"),
+        ("schema_version", 3, "$.schema_version"),
         ("schema_version", True, "$.schema_version"),
         ("seed", "0", "$.seed"),
         ("seed", 1.0, "$.seed"),

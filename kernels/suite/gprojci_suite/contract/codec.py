@@ -60,10 +60,14 @@ def encode(value: Any) -> Any:
     return value
 
 
-def decode(kind: type[T], value: Any, path: str = "$") -> T:
-    """Build a `kind` from JSON values; raises ContractError naming the path of what is unknown, missing or wrong."""
+def decode(kind: type[T], value: Any, path: str = "$", *, ignore_unknown: bool = False) -> T:
+    """Build a `kind` from JSON values; raises ContractError naming the path of what is unknown, missing or wrong.
+
+    Args:
+        ignore_unknown: leave out fields that `kind` does not have, instead of raising.
+    """
     try:
-        return typing.cast(T, _decoder(typing.cast(Any, kind))(value))
+        return typing.cast(T, _decoder(typing.cast(Any, kind), ignore_unknown)(value))
     except ContractError as error:
         raise ContractError(f"{path}{error.path}", error.problem) from error
 
@@ -74,20 +78,20 @@ before it. So no path is spelled while nothing is wrong: a report has some ten t
 
 
 @functools.cache
-def _decoder(kind: Any) -> Decoder:
+def _decoder(kind: Any, ignore_unknown: bool) -> Decoder:
     """What builds values of a type, made once for each type."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         (inner,) = (item for item in typing.get_args(kind) if item is not type(None))
-        return _optional(_decoder(inner))
+        return _optional(_decoder(inner, ignore_unknown))
     if origin is typing.Literal:
         return _literal(typing.get_args(kind))
     if origin is tuple:
-        return _list(_decoder(typing.get_args(kind)[0]))
+        return _list(_decoder(typing.get_args(kind)[0], ignore_unknown))
     if origin is Mapping:
-        return _mapping(_decoder(typing.get_args(kind)[1]))
+        return _mapping(_decoder(typing.get_args(kind)[1], ignore_unknown))
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _dataclass(kind)
+        return _dataclass(kind, ignore_unknown)
     if kind is float:
         return _float
     if kind is int:
@@ -143,9 +147,12 @@ def _at(step: str, inner: Decoder, value: Any) -> Any:
         raise ContractError(f"{step}{error.path}", error.problem) from error
 
 
-def _dataclass(kind: type) -> Decoder:
+def _dataclass(kind: type, ignore_unknown: bool) -> Decoder:
     hints = typing.get_type_hints(kind)
-    fields = {json_name(field.name): (field.name, _decoder(hints[field.name])) for field in dataclasses.fields(kind)}
+    fields = {
+        json_name(field.name): (field.name, _decoder(hints[field.name], ignore_unknown))
+        for field in dataclasses.fields(kind)
+    }
     defaults = {
         field.name: field.default for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING
     }
@@ -162,6 +169,8 @@ def _dataclass(kind: type) -> Decoder:
         if not isinstance(value, dict):
             raise ContractError("", f"expected an object, got {_name(value)}")
         if not value.keys() <= fields.keys():
+            if ignore_unknown:
+                return decode_dataclass({name: item for name, item in value.items() if name in fields})
             unknown = next(name for name in value if name not in fields)
             raise ContractError(f".{unknown}", "unknown field")
         if not value.keys() >= required.keys():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.determinism import Repeatability
@@ -12,6 +12,8 @@ from gprojci_suite.contract.surface import Surface
 from gprojci_suite.contract.symmetry import Symmetry
 from gprojci_suite.contract.timing import Step, Throughput
 from gprojci_suite.contract.vocabulary import Device, Moment, Network, Revision, Role, Status, SubjectRevision, Tensor
+
+SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -265,8 +267,8 @@ class Accuracy:
 class Report:
     """The whole of one run."""
 
-    schema_version: Literal[1]
-    """Version of this format."""
+    schema_version: int
+    """Version of this format: 1 now. A service reads its own and those next to it."""
     created_at: str
     """When the run began, ISO 8601 in UTC."""
     duration_seconds: float
@@ -347,8 +349,17 @@ class Report:
 
     @classmethod
     def from_json(cls, value: Any) -> "Report":
-        """Decode parsed JSON; raises ContractError naming the JSON path."""
-        return codec.decode(cls, value)
+        """Decode parsed JSON; raises ContractError naming the JSON path.
+
+        Versions next to this one are read too, so that services and workers can be upgraded one after the other. A
+        version adds fields that have a default, or words: of the next one, fields unknown here are left out.
+        """
+        version = value.get("schema_version", SCHEMA_VERSION) if isinstance(value, dict) else SCHEMA_VERSION
+        if type(version) is not int or not max(1, SCHEMA_VERSION - 1) <= version <= SCHEMA_VERSION + 1:
+            raise ContractError(
+                "$.schema_version", f"{version!r} cannot be read by a ruler or service of version {SCHEMA_VERSION}"
+            )
+        return codec.decode(cls, value, ignore_unknown=version > SCHEMA_VERSION)
 
     @classmethod
     def loads(cls, text: str) -> "Report":
