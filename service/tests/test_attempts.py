@@ -257,3 +257,27 @@ def test_the_reaper_sends_lost_messages_again(service, push_payload, make_report
     reap(service.context)
     service.work_off()
     assert service.job(job["id"])["state"] == "finished"
+
+
+def test_projects_take_turns_and_the_merge_queue_goes_first(service, push_payload):
+    def push(number: int, project: int, name: str) -> None:
+        there = {**push_payload()["repository"], "id": project, "full_name": name}
+        service.deliver("push", push_payload(f"{number:02d}" * 20, repository=there))
+
+    for number in range(10, 15):
+        push(number, 42, "o/busy")
+    for number in (20, 21):
+        push(number, 43, "o/quiet")
+    push(30, 44, "o/late")
+    service.work_off()
+    service.hello()
+    order = [service.claim().json()["job"]["head_sha"][:2] for _ in range(4)]
+    assert order == ["10", "20", "30", "11"]
+    group = {"head_sha": "99" * 20, "head_ref": "refs/heads/gh-readonly-queue/main/pr-7-x", "base_sha": "b" * 40}
+    group |= {"base_ref": "refs/heads/main", "head_commit": push_payload()["head_commit"]}
+    busy = {**push_payload()["repository"], "full_name": "o/busy"}
+    service.deliver("merge_group", {"action": "checks_requested", "repository": busy, "merge_group": group})
+    service.work_off()
+    oldest = service.jobs()[-1]["id"]
+    order = [service.claim(job_id=oldest).json()["job"]["head_sha"][:2] for _ in range(5)]
+    assert order == ["99", "21", "12", "13", "14"], "whatever a message says"

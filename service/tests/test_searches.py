@@ -44,7 +44,7 @@ def test_a_backfill_takes_every_nth_and_lets_pushes_go_first(service, api, push_
     service.work_off()
     told = service.claim(job_id=made["created"][0]).json()
     assert told["job"]["head_sha"] == "f" * 40, "whoever is told of a backfill takes what somebody waits for"
-    assert service.claim(job_id=made["created"][2]).json()["job"]["id"] == made["created"][2]
+    assert service.claim(job_id=made["created"][2]).json()["job"]["id"] == made["created"][0], "the oldest first"
     assert service.claim().json()["job"]["id"] == made["created"][0]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import exists, func, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from gprojci_service.models import Attempt, Job, Project, Report, Sample, Series
-from gprojci_service.models.job import FREED_KEY, OBSERVING_KINDS, OPEN_STATES
+from gprojci_service.models.job import FREED_KEY, OBSERVING_KINDS, OPEN_STATES, PRIORITIES
 
 
 def by_id(session: Session, job_id: int) -> Job | None:
@@ -106,12 +106,24 @@ def branch_has_job(session: Session, project_id: int, branch: str, head_sha: str
     return session.scalar(of_it.where(~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
 
 
-def next_queued(session: Session, hardware: str, *, before_priority: int | None = None) -> Job | None:
-    """The first queued job of a hardware class, locked; one that another claim holds is passed over."""
-    query = select(Job).where(Job.hardware == hardware, Job.state == "queued")
-    if before_priority is not None:
-        query = query.where(Job.priority < before_priority)
-    return session.scalar(query.order_by(Job.priority, Job.id).limit(1).with_for_update(skip_locked=True))
+def next_queued(session: Session, hardware: str) -> Job | None:
+    """The queued job of a hardware class whose turn it is, locked; one that another claim holds is passed over.
+
+    The most urgent first; among projects the one whose last job began longest ago; of a project the oldest. So a project
+    with a thousand jobs keeps another's single one waiting for no more than one of them.
+    """
+    waits = (Job.hardware == hardware, Job.state == "queued", Job.project_id == Project.id)
+    earlier = aliased(Job)
+    served = select(func.max(earlier.started_at)).where(earlier.hardware == hardware, earlier.project_id == Project.id)
+    for priority in PRIORITIES:
+        turns = select(Project.id).where(exists().where(*waits, Job.priority == priority))
+        turns = turns.order_by(served.scalar_subquery().asc().nulls_first(), Project.id)
+        for project_id in session.scalars(turns).all():
+            oldest = select(Job).where(Job.hardware == hardware, Job.state == "queued", Job.priority == priority)
+            oldest = oldest.where(Job.project_id == project_id).order_by(Job.id).limit(1)
+            if (found := session.scalar(oldest.with_for_update(skip_locked=True))) is not None:
+                return found
+    return None
 
 
 def search(

@@ -336,21 +336,16 @@ def _set_first_state(session: Session, job: Job) -> None:
 def claim(
     session: Session, settings: Settings, worker: Worker, claim_id: str, job_id: int | None
 ) -> tuple[Attempt, Job] | None:
-    """Gives a worker the queued job that it was told of, else the first of its hardware class, else None.
+    """Gives a worker the queued job of its hardware class whose turn it is, else None.
 
-    One that somebody waits for goes before what it was told of, where that is less urgent.
+    Which one a message told it of does not matter while others wait: there are as many messages as jobs.
 
     The same `claim_id` gets the same attempt, so a claim whose answer was lost can be repeated.
     """
     known = repository.attempt_by_claim(session, claim_id)
     if known is not None:
         return (known, get(session, known.job_id)) if known.state == "running" else None
-    job = repository.locked(session, job_id) if job_id is not None else None
-    told = job is not None and job.state == "queued" and job.hardware == worker.hardware
-    if job is None or not told:
-        job = repository.next_queued(session, worker.hardware)
-    elif job.priority > 0:
-        job = repository.next_queued(session, worker.hardware, before_priority=job.priority) or job
+    job = repository.next_queued(session, worker.hardware) or _told(session, worker, job_id)
     while job is not None and job.approved_at is not None and (moved := _moved(session, job)):
         _cancelled_by_event(session, job, f"{moved}: the approval was of commit {job.head_sha[:10]}")
         session.flush()
@@ -375,6 +370,12 @@ def claim(
     if first:
         github.started(session, job)
     return attempt, job
+
+
+def _told(session: Session, worker: Worker, job_id: int | None) -> Job | None:
+    """The job of a message, which another transaction may only have held for a moment."""
+    job = repository.locked(session, job_id) if job_id is not None else None
+    return job if job is not None and job.state == "queued" and job.hardware == worker.hardware else None
 
 
 def held_attempt(session: Session, attempt_id: int, fencing_token: int) -> Attempt:

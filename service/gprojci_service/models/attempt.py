@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from gprojci_service.models.base import Base, Keyed, now
 
-ATTEMPT_STATES = ("running", "reported", "failed", "lost", "cancelled")
+ATTEMPT_STATES = ("running", "reported", "failed", "lost", "cancelled", "returned")
 
 
 class Attempt(Keyed, Base):

@@ -15,8 +15,9 @@ FREED_KEY = "/cancelled/"
 OBSERVING_KINDS = ("bisect", "backfill", "schedule")
 """Kinds of jobs that only look at commits, for searches, for the past and at set times: GitHub is told nothing of them,
 and no merge waits for them."""
-PRIORITY = {"bisect": 1, "schedule": 1, "backfill": 2}
-"""Of the kinds that are not claimed first; a lower number is claimed sooner, the others have 0."""
+PRIORITY = {"merge_group": -1, "bisect": 1, "schedule": 1, "backfill": 2}
+"""Of the kinds; a lower number is claimed sooner, the others have 0. A merge group holds up everybody's merges."""
+PRIORITIES = sorted({0, *PRIORITY.values()})
 
 
 class Job(Keyed, Base):
@@ -25,7 +26,8 @@ class Job(Keyed, Base):
     __tablename__ = "job"
     __table_args__ = (
         CheckConstraint(f"state IN {JOB_STATES}", name="state"),
-        Index("ix_job_claim", "hardware", "state", "priority", "id"),
+        Index("ix_job_claim", "hardware", "state", "priority", "project_id", "id"),
+        Index("ix_job_turn", "hardware", "project_id", "started_at"),
         Index("ix_job_project_head", "project_id", "head_sha"),
         Index("ix_job_project_merge_base", "project_id", "merge_base_sha"),
         Index("ix_job_project_ref", "project_id", "ref", "id"),

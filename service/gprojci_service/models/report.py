@@ -17,6 +17,7 @@ class Report(Keyed, Base):
     __tablename__ = "report"
     __table_args__ = (
         UniqueConstraint("attempt_id"),
+        Index("ix_report_fingerprint", "fingerprint"),
         Index(
             "uq_report_accepted",
             "job_id",
@@ -32,6 +33,10 @@ class Report(Keyed, Base):
     accepted: Mapped[bool]
     """False for the report of an attempt that had lost its lease."""
     schema_version: Mapped[int]
+    fingerprint: Mapped[str | None]
+    """Hash of everything that the measurement depends on: builds, spec, inputs, ruler, device and driver."""
+    taken_from_id: Mapped[int | None] = mapped_column(ForeignKey("report.id"))
+    """The report whose measurement this is, where the same builds had been measured before."""
     body: Mapped[dict[str, Any]]
     """The report as `gprojci_suite.contract.report` defines it."""
     manifest_head: Mapped[str | None]

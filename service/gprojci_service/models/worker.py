@@ -24,5 +24,7 @@ class Worker(Keyed, Base):
     boot_id: Mapped[str]
     """Which start of the process; another one under the same name orphans the attempts of the former."""
     environment: Mapped[dict[str, Any]]
+    draining_at: Mapped[datetime | None]
+    """Since when it gets no new work; what it measures it finishes."""
     last_seen_at: Mapped[datetime] = mapped_column(default=now)
     created_at: Mapped[datetime] = mapped_column(default=now)
