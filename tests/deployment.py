@@ -119,6 +119,12 @@ class KernelRepository:
             },
         }
 
+    def merge_group(self, head: str, base: str) -> dict[str, Any]:
+        """GitHub's payload of a merge group that is to be measured."""
+        group = {"head_sha": head, "base_sha": base, "base_ref": "refs/heads/main"}
+        group |= {"head_ref": "refs/heads/gh-readonly-queue/main/pr-1-x", "head_commit": self.push(head)["head_commit"]}
+        return {"action": "checks_requested", "repository": self._payload(), "merge_group": group}
+
     def _payload(self) -> dict[str, Any]:
         url = self.directory.as_uri()
         return {
@@ -305,6 +311,12 @@ class Processes(Running):
         """kill -9 of a part's main process."""
         process = self.processes.pop(name)
         process.kill()
+        process.wait(timeout=30)
+
+    def stop(self, name: str) -> None:
+        """Asks a part to end, as `docker stop` and systemd do, and waits for it."""
+        process = self.processes.pop(name)
+        process.terminate()
         process.wait(timeout=30)
 
     def kill_worker(self) -> None:

@@ -70,7 +70,7 @@ def test_every_setting_has_its_row_with_its_default(document: str, settings: typ
             assert default == "needed", f"{document}: {variable} has no default"
         elif field.default is None:
             assert default == "none", f"{document}: default of {variable}"
-        elif isinstance(field.default, (bool, int, float, list)):
+        elif isinstance(field.default, (bool, int, float, list, dict)):
             written = json.dumps(int(field.default) if isinstance(field.default, float) else field.default)
             assert default == f"`{written}`", f"{document}: default of {variable}"
 

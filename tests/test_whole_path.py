@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
+import pytest
 import torch
 from deployment import KERNEL, SLOW, WRONG
 from safetensors.torch import save_file
@@ -19,6 +22,8 @@ def test_a_good_push_passes_and_a_wrong_pull_request_fails(running, kernel_repos
     assert job["verdict"]["verdict"] == "pass", running.logs()
     assert job["merge_base_sha"] == kernel_repository.first
     assert [step["status"] for step in job["attempts"][0]["steps"]] == ["ok"] * len(job["attempts"][0]["steps"])
+    assert [step["name"] for step in job["attempts"][0]["steps"]] == ["fetch", "build", "run"]
+    assert 0 < job["usage"]["measuring_share"] < 1
 
     kernel_repository.branch("topic")
     wrong = kernel_repository.commit(WRONG, "a little more")
@@ -27,6 +32,12 @@ def test_a_good_push_passes_and_a_wrong_pull_request_fails(running, kernel_repos
     assert job["verdict"]["verdict"] == "fail"
     assert "dQ error on synthetic:random?seq=64&heads=1 is 5" in job["verdict"]["summary"]
     assert job["merge_base_sha"] == good
+
+    once_more = running.deliver("merge_group", kernel_repository.merge_group(wrong, good))
+    assert once_more.status_code == 202
+    taken = running.job_of(wrong, lambda job: job["kind"] == "merge_group" and job["state"] == "finished")
+    assert (taken["taken_from_job"], taken["verdict"]["verdict"]) == (job["id"], "fail")
+    assert [step["name"] for step in taken["attempts"][0]["steps"]] == ["fetch", "build"], "it is not measured again"
 
     report = running.get(f"/jobs/{job['id']}/report")
     assert {(subject["revision"], subject["commit"]) for subject in report["subjects"]} == {
@@ -60,6 +71,27 @@ def test_a_killed_worker_ends_in_a_finished_job_with_one_report(running, kernel_
     assert job["verdict"]["verdict"] == "pass"
     assert [attempt["state"] for attempt in job["attempts"]] == ["lost", "reported"]
     assert running.get(f"/jobs/{job['id']}/report")["subjects"][0]["commit"] == slow
+
+
+@pytest.mark.parametrize("running", ["processes"], indirect=True)
+def test_a_worker_that_is_stopped_hands_back_and_a_drained_one_takes_nothing(running, kernel_repository):
+    slow = kernel_repository.commit(SLOW, "slow to import")
+    running.deliver("push", kernel_repository.push(slow))
+    running.in_step(slow, "run")
+    running.stop("worker")
+    job = running.job_of(slow, lambda job: job["state"] == "queued")
+    assert [attempt["state"] for attempt in job["attempts"]] == ["returned"]
+    name = running.get("/workers")[0]["name"]
+    assert running.command("worker", "drain", name) == f"{name} gets no more work; it is idle now\n"
+    running.start("worker")
+    log = running.directory / "logs" / "worker.log"
+    give_up = time.monotonic() + 60
+    while "drained: it takes no more jobs" not in log.read_text() and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert running.job_of(slow, bool)["state"] == "queued", running.logs()
+    running.command("worker", "resume", name)
+    job = running.finished(slow)
+    assert [attempt["state"] for attempt in job["attempts"]] == ["returned", "reported"]
 
 
 def test_a_manifest_may_name_an_uploaded_input_set(running, kernel_repository, tmp_path):

@@ -33,11 +33,23 @@ from gprojci_service.schedules.commands import schedule
 from gprojci_service.serve import Embedded
 from gprojci_service.settings import load_settings
 from gprojci_service.training.commands import training
+from gprojci_service.workers.commands import worker
 
 SECTIONS = {
     "Measure a commit": ("submit", "status", "logs", "gate"),
     "Compare and search": ("compare", "bisect", "backfill", "schedule", "export"),
-    "Manage": ("project", "job", "regression", "notification", "token", "inputs", "report", "training", "github"),
+    "Manage": (
+        "project",
+        "job",
+        "regression",
+        "notification",
+        "token",
+        "inputs",
+        "report",
+        "training",
+        "worker",
+        "github",
+    ),
     "Run the service": ("serve", "demo", "migrate", "completion"),
 }
 EPILOG = """
@@ -172,6 +184,7 @@ for command in (
     schedule,
     regression,
     notification,
+    worker,
     github,
 ):
     cli.add_command(command)

@@ -59,6 +59,13 @@ class Settings(BaseSettings):
         gt=0,
         description="How often GitHub is asked for heads whose webhooks were lost; never without credentials.",
     )
+    reuse_days: float = Field(
+        7.0, ge=0, description="How long a result stands for later jobs that would measure the very same; 0 is never."
+    )
+    hour_prices: dict[str, float] = Field(
+        {}, description='What an hour of a worker costs by hardware class, as JSON: `{"h200": 3.5}`. Jobs show theirs.'
+    )
+    currency: str = Field("USD", max_length=8, description="Of the prices.")
     private_notifications: bool = Field(
         False, description="Whether channels may point at addresses of private networks, and at http://."
     )

@@ -72,7 +72,7 @@ def test_an_unknown_worker_is_told_to_say_hello(service):
 def test_an_idle_worker_stays_known(service, job_id):
     with service.context.database.session(writes=True) as session:
         session.execute(update(Worker).values(last_seen_at=now() - timedelta(hours=1)))
-    assert service.worker("/alive", {"worker": "host-1"}).status_code == 204
+    assert service.worker("/alive", {"worker": "host-1"}).json() == {"draining": False}
     assert service.worker("/alive", {"worker": "stranger"}).status_code == 404
     with service.context.database.session(writes=False) as session:
         assert now() - session.scalar(select(Worker.last_seen_at)) < timedelta(minutes=1)

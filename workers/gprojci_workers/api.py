@@ -62,9 +62,9 @@ class Api:
             patience=patience,
         )
 
-    def alive(self) -> None:
-        """Says that this worker is there and idle; one try, the next one is the repetition."""
-        self._post("/alive", {"worker": self._worker}, patience=0)
+    def alive(self) -> bool:
+        """Says that this worker is there; True means that it is drained. One try, the next one is the repetition."""
+        return bool(self._post("/alive", {"worker": self._worker}, patience=0).get("draining"))
 
     def claim(self, job_id: int | None) -> dict[str, Any] | None:
         """Takes an attempt, or None where nothing waits."""
@@ -87,6 +87,14 @@ class Api:
     def log(self, attempt_id: int, body: dict[str, Any], *, patience: float = 0) -> None:
         """Sends some lines; mostly raises ServiceUnreachable at once so that they are kept and sent later."""
         self._post(f"/attempts/{attempt_id}/log", body, patience=patience)
+
+    def known(self, attempt_id: int, body: dict[str, Any], *, patience: float) -> dict[str, Any]:
+        """Whether the very same was measured before: `report_id` and `job_id`, None where it was not."""
+        return self._post(f"/attempts/{attempt_id}/known", body, patience=patience)
+
+    def give_back(self, attempt_id: int, body: dict[str, Any], *, patience: float) -> None:
+        """Hands an attempt back, so that its job waits again at once."""
+        self._post(f"/attempts/{attempt_id}/return", body, patience=patience)
 
     def report(self, attempt_id: int, body: dict[str, Any], *, patience: float) -> dict[str, Any]:
         """Sends the terminal message until it is acknowledged."""

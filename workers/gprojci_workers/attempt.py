@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import subprocess
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
+from gprojci_suite.contract import RunSpec
 from gprojci_suite.contract.manifest import Manifest
 from gprojci_suite.contract.vocabulary import Device, SubjectRevision
-from gprojci_workers import build, plan, sandbox
+from gprojci_workers import build, device_lock, fingerprint, plan, sandbox
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
 from gprojci_workers.build import BuildFailed, Built
 from gprojci_workers.checkout import Commit, Repository
@@ -23,10 +27,16 @@ from gprojci_workers.settings import Settings
 logger = logging.getLogger(__name__)
 
 REPORT_PATIENCE = 1800.0
+KNOWN_PATIENCE = 60.0
+GIVE_BACK_PATIENCE = 3.0  # whoever stops it waits; without an answer the lease runs out
 
 
-def measure(settings: Settings, api: Api, job_id: int | None) -> None:
-    """Does one attempt from claim to report; does nothing where no work waits."""
+def measure(settings: Settings, api: Api, job_id: int | None, stopping: Callable[[], bool] = lambda: False) -> None:
+    """Does one attempt from claim to report; does nothing where no work waits.
+
+    Args:
+        stopping: whether this worker is to end; the attempt is then handed back.
+    """
     claimed = api.claim(job_id)
     if claimed is None:
         logger.info("nothing waits for %s", settings.hardware)
@@ -35,14 +45,27 @@ def measure(settings: Settings, api: Api, job_id: int | None) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
-        with Lifeline(api, claimed["attempt"]) as lifeline:
+        with Lifeline(api, claimed["attempt"], stopping) as lifeline:
             try:
                 outcome = Attempt(settings, api, claimed, lifeline, scratch).perform()
                 report(api, claimed, lifeline, outcome)
             except AttemptCancelled as cancelled:
-                logger.info("attempt %d ends: %s", claimed["attempt"]["id"], cancelled)
+                if lifeline.is_ours and stopping():
+                    give_back(settings, api, claimed, lifeline)
+                else:
+                    logger.info("attempt %d ends: %s", claimed["attempt"]["id"], cancelled)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def give_back(settings: Settings, api: Api, claimed: dict[str, Any], lifeline: Lifeline) -> None:
+    """Hands the attempt back, so that another worker need not wait for its lease to end."""
+    attempt_id, reason = claimed["attempt"]["id"], f"handed back: {settings.worker_name} was told to stop"
+    lifeline.log(f"{reason}\n")
+    lifeline.flush_all()
+    body = {"fencing_token": lifeline.fencing_token, "reason": reason}
+    api.give_back(attempt_id, body, patience=GIVE_BACK_PATIENCE)
+    logger.info("attempt %d: %s", attempt_id, reason)
 
 
 def report(api: Api, claimed: dict[str, Any], lifeline: Lifeline, outcome: dict[str, Any]) -> None:
@@ -69,7 +92,7 @@ class Attempt:
     def __init__(
         self, settings: Settings, api: Api, claimed: dict[str, Any], lifeline: Lifeline, scratch: Path
     ) -> None:
-        self.settings = settings
+        self.settings, self.api, self.attempt_id = settings, api, int(claimed["attempt"]["id"])
         self.device = cast(Device, settings.device)
         self.job = claimed["job"]
         self.lifeline = lifeline
@@ -93,12 +116,19 @@ class Attempt:
                 head, base = self.fetch()
             with self.lifeline.step("build"):
                 manifests, built = self.build(head, base)
-            with self.lifeline.step("run"):
-                outcome = {"status": "measured", "report": self.run(head, base, manifests, built)}
+            spec = self.plan(head, base, manifests, built)
+            mark = fingerprint.fingerprint(self.settings, spec, self.inputs.hashes(spec.inputs))
+            outcome = {"status": "measured", "report": None, "fingerprint": mark, "same_as": self.measured_before(mark)}
+            if outcome["same_as"] is None:
+                with self.lifeline.step("run"), self.device_to_itself():
+                    outcome["report"] = self.run(spec)
         except AttemptFailed as failure:
             self.lifeline.log(f"{failure}\n")
             outcome = {"status": failure.kind, "detail": failure.detail[:20_000], "report": None}
-        except OSError as error:  # a full disk, a missing tool: this host's fault, another try may do
+        except (
+            OSError,
+            subprocess.SubprocessError,
+        ) as error:  # a full disk, a missing or failing tool: this host's fault, another try may do
             logger.exception("attempt of job %d", self.job["id"])
             outcome = {"status": "lost_worker", "detail": f"{type(error).__name__}: {error}", "report": None}
         return {**outcome, "builds": self.builds, "manifests": self.manifests}
@@ -166,26 +196,47 @@ class Attempt:
         self.builds.append(built.to_json())
         return built
 
-    def run(
+    def plan(
         self,
         head: Commit,
         base: Commit | None,
         manifests: dict[SubjectRevision, Manifest],
         built: dict[SubjectRevision, Built],
-    ) -> dict[str, Any]:
-        """Has the ruler measure everything in one session and returns its report."""
-        left = self.deadline - time.monotonic()
+    ) -> RunSpec:
+        """What the ruler is to measure."""
         commits: dict[SubjectRevision, str] = {"head": head.sha, **({"base": base.sha} if base else {})}
-        spec = plan.make_spec(
+        return plan.make_spec(
             manifests["head"],
             manifests.get("base"),
             built,
             commits,
             device=self.device,
             input_directory=self.inputs.directory,
-            seconds=left,
+            seconds=self.deadline - time.monotonic(),
             effort=self.job["effort"],
         )
+
+    def measured_before(self, mark: str) -> int | None:
+        """The report of the very same measurement, where the service has one that may be taken over."""
+        body = {"fencing_token": self.lifeline.fencing_token, "fingerprint": mark}
+        try:
+            found = self.api.known(self.attempt_id, body, patience=KNOWN_PATIENCE)
+        except (ServiceRefused, ServiceUnreachable) as error:
+            logger.warning("attempt %d: %s; it is measured", self.attempt_id, error)
+            return None
+        if found["report_id"] is not None:
+            self.lifeline.log(f"the very same was measured by job {found['job_id']}: its report is taken over\n")
+        return None if found["report_id"] is None else int(found["report_id"])
+
+    def device_to_itself(self) -> AbstractContextManager[None]:
+        """Waits for this host's other workers that measure on the same GPU."""
+        left = self.deadline - time.monotonic()
+        log, stop = self.lifeline.log, self.lifeline.should_stop
+        return device_lock.hold(self.device, self.settings.lock_dir, seconds=left, log=log, should_stop=stop)
+
+    def run(self, spec: RunSpec) -> dict[str, Any]:
+        """Has the ruler measure everything in one session and returns its report."""
+        left = self.deadline - time.monotonic()
         spec_file, report_file, home = self.scratch / "spec.json", self.scratch / "report.json", self.scratch / "home"
         home.mkdir()
         spec_file.write_text(spec.dumps())

@@ -8,8 +8,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import click
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from gprojci_workers import __version__
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
@@ -17,19 +20,27 @@ from gprojci_workers.build import ruler_versions
 from gprojci_workers.failure import AttemptFailed
 from gprojci_workers.settings import ConfigurationError, load_settings
 
+logger = logging.getLogger(__name__)
 HELLO_PATIENCE = 600.0
 
 
-def stay_known(api: Api, seconds: float) -> None:
-    """Tells the service every now and then, from a thread of its own, that this worker is there."""
+def stay_known(api: Api, seconds: float, listen: Callable[[bool], bool]) -> None:
+    """Tells the service every now and then, from a thread of its own, that this worker is there.
+
+    Args:
+        listen: called with False where the worker is drained, with True once it is resumed, until it returns True.
+    """
 
     def run() -> None:
+        drained = False
         while True:
-            time.sleep(seconds)
             try:
-                api.alive()
-            except (ServiceRefused, ServiceUnreachable) as error:
-                logging.getLogger(__name__).warning("%s", error)
+                if api.alive() != drained and listen(drained):
+                    drained = not drained
+                    logger.info("this worker is %s", "drained: it takes no more jobs" if drained else "resumed")
+            except (ServiceRefused, ServiceUnreachable, OperationalError, RedisError) as error:
+                logger.warning("%s", error)
+            time.sleep(seconds)
 
     threading.Thread(target=run, name="alive", daemon=True).start()
 
@@ -67,9 +78,9 @@ def main(log_level: str, describe: bool) -> None:
         click.echo(f"gprojci-worker: {settings.service_url}: {error}", err=True)
         sys.exit(3)
     click.echo(f"{settings.worker_name}: measuring for {settings.hardware} on {settings.device_name}")
-    stay_known(Api(settings), float(welcome["heartbeat_seconds"]))
-    from gprojci_workers.worker import app  # builds itself from the settings, which are known to be right only now
+    from gprojci_workers.worker import app, listen  # built from the settings, which are known to be right only now
 
+    stay_known(Api(settings), float(welcome["heartbeat_seconds"]), listen)
     app.worker_main(
         [
             "worker",

@@ -34,6 +34,17 @@ class Inputs:
         self.cache = settings.cache_dir / "inputs"
         self._links = scratch / "inputs"
 
+    def hashes(self, names: Iterable[str]) -> dict[str, str]:
+        """Content hashes of those input sets that the ruler does not bundle, by name: a host's own file may change."""
+        found = {}
+        for name in names:
+            path = Path(name) if name.endswith(input_file.SUFFIX) else None
+            if path is None and self.directory is not None:
+                path = self.directory / f"{name.removeprefix('sha256:')}{input_file.SUFFIX}"
+            if path is not None and path.is_file():
+                found[name] = input_file.check(path)[1]
+        return found
+
     @property
     def directory(self) -> Path | None:
         """Where the ruler finds them; the host's own directory where nothing had to be fetched."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -23,8 +23,9 @@ LAST_PATIENCE = 60.0
 class Lifeline:
     """The attempt's connection to the service, kept by a thread of its own from entry to exit."""
 
-    def __init__(self, api: Api, attempt: dict[str, Any]) -> None:
+    def __init__(self, api: Api, attempt: dict[str, Any], stopping: Callable[[], bool] = lambda: False) -> None:
         self._api = api
+        self._stopping = stopping
         self._attempt_id = int(attempt["id"])
         self.fencing_token = int(attempt["fencing_token"])
         self._interval = float(attempt["heartbeat_seconds"])
@@ -56,8 +57,13 @@ class Lifeline:
             return [dict(step) for step in self._steps]
 
     def should_stop(self) -> bool:
-        """Whether the service no longer wants this attempt."""
-        return self._lost.is_set()
+        """Whether to end: the service no longer wants this attempt, or this worker is told to stop."""
+        return self._lost.is_set() or self._stopping()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the service still takes what is said of this attempt."""
+        return not self._lost.is_set()
 
     def log(self, text: str) -> None:
         """Adds to the log that the job's page shows."""
@@ -106,7 +112,7 @@ class Lifeline:
         with self._flushing:
             with self._lock:
                 self._chunk = self._chunk or self._text[:CHUNK]
-            return bool(self._chunk) and not self.should_stop() and self._send(patience)
+            return bool(self._chunk) and self.is_ours and self._send(patience)
 
     def _send(self, patience: float) -> bool:
         body = {"fencing_token": self.fencing_token, "sequence": self._sequence, "text": self._chunk}
@@ -129,7 +135,7 @@ class Lifeline:
         while not self._ended.is_set():
             due = self._wake.is_set() or time.monotonic() >= next_beat
             self._wake.clear()
-            if due and not self.should_stop():
+            if due and self.is_ours:
                 self._beat()
                 next_beat = time.monotonic() + self._interval
             self.flush()

@@ -78,6 +78,15 @@ class Settings(BaseSettings):
         [],
         description="Files and directories that code under test finds empty, as JSON, beside the usual ones of a home.",
     )
+    lock_dir: Path = Field(
+        Path("/run/lock"),
+        description="Where the locks of this host's GPUs lie; the same for all workers that share a GPU.",
+    )
+    stop_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="How long a measurement may go on once the worker is told to stop; then it is handed back.",
+    )
     kept_builds: int = Field(50, ge=2, description="Builds that are kept; older ones unused for a week are removed.")
     boot_id: str = Field(
         default_factory=lambda: uuid.uuid4().hex,

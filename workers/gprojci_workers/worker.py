@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import multiprocessing
 import signal
 import sys
+import threading
 from functools import cache
 
 from celery import Celery
-from celery.signals import worker_process_init
+from celery.signals import worker_process_init, worker_shutting_down
+from celery.utils.nodenames import gethostname
 
 from gprojci_workers import attempt
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
@@ -19,6 +22,8 @@ logger = logging.getLogger(__name__)
 MEASURE = "gprojci.measure"
 VISIBILITY_SECONDS = 6 * 3600
 _PR_SET_PDEATHSIG = 1
+_STOPPING = multiprocessing.Event()
+"""Set in the main process, read in the pool's, which it is forked into."""
 
 
 @cache
@@ -57,9 +62,17 @@ def measure(job_id: int) -> None:
     """Claims the job that the message names, or whatever waits, and does one attempt. A lost message costs nothing:
     the service's reaper sends another."""
     try:
-        attempt.measure(settings(), api(), job_id)
+        attempt.measure(settings(), api(), job_id, _STOPPING.is_set)
     except (ServiceRefused, ServiceUnreachable) as error:
         logger.error("job %d: %s", job_id, error)
+
+
+@worker_shutting_down.connect
+def _hand_back_soon(**_: object) -> None:
+    """Who is told to stop takes nothing more; what is measured may end within GPROJCI_STOP_SECONDS, or goes back."""
+    timer = threading.Timer(settings().stop_seconds, _STOPPING.set)
+    timer.daemon = True
+    timer.start()
 
 
 @worker_process_init.connect
@@ -67,6 +80,19 @@ def _die_with_the_parent(**_: object) -> None:
     """A pool process must not outlive a killed worker, nor go on with an attempt that the worker no longer holds."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def listen(yes: bool) -> bool:
+    """Begins or ends taking messages: those that a drained worker took would be lost to others.
+
+    Returns whether it did; a worker that has only just started does not hear it yet.
+
+    Raises:
+        OperationalError: the broker cannot be reached.
+    """
+    mine = [f"{settings().worker_name}@{gethostname()}"]
+    change = app.control.add_consumer if yes else app.control.cancel_consumer
+    return bool(change(app.conf.task_default_queue, destination=mine, reply=True, timeout=2))
 
 
 app = build()

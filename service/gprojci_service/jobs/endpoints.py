@@ -11,7 +11,7 @@ from gprojci_service.access.service import SessionDep, require_read, require_wri
 from gprojci_service.errors import JobNotOpen
 from gprojci_service.gate import repository as verdicts
 from gprojci_service.identifier import RowId
-from gprojci_service.jobs import backfill, repository, service
+from gprojci_service.jobs import backfill, repository, service, usage
 from gprojci_service.jobs.schemas import (
     LOG_CURSOR,
     AttemptOut,
@@ -22,9 +22,10 @@ from gprojci_service.jobs.schemas import (
     JobCreate,
     JobDetail,
     JobOut,
+    UsageOut,
     VerdictOut,
 )
-from gprojci_service.models import Job, Project, Token
+from gprojci_service.models import Job, Project, Token, now
 from gprojci_service.projects import service as projects
 from gprojci_service.results import repository as results
 
@@ -77,14 +78,17 @@ def start_backfill(request: Request, session: SessionDep, body: Backfill) -> bac
 
 
 @router.get("/{job_id}", dependencies=READ)
-def get_job(session: SessionDep, job_id: RowId) -> JobDetail:
+def get_job(request: Request, session: SessionDep, job_id: RowId) -> JobDetail:
     """One job with its attempts and verdict."""
-    job = service.get(session, job_id)
+    job, attempts = service.get(session, job_id), repository.attempts_of(session, job_id)
+    took = usage.usage(attempts, job.hardware, request.app.state.settings, now())
     verdict = verdicts.of_job(session, job_id)
     return JobDetail(
         **JobOut.model_validate(job).model_dump(),
         project=session.get_one(Project, job.project_id).name,
-        attempts=[AttemptOut.model_validate(attempt) for attempt in repository.attempts_of(session, job_id)],
+        usage=UsageOut.model_validate(took),
+        taken_from_job=results.taken_from(session, job_id),
+        attempts=[AttemptOut.model_validate(attempt) for attempt in attempts],
         verdict=VerdictOut.model_validate(verdict) if verdict else None,
     )
 

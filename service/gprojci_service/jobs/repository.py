@@ -109,8 +109,8 @@ def branch_has_job(session: Session, project_id: int, branch: str, head_sha: str
 def next_queued(session: Session, hardware: str) -> Job | None:
     """The queued job of a hardware class whose turn it is, locked; one that another claim holds is passed over.
 
-    The most urgent first; among projects the one whose last job began longest ago; of a project the oldest. So a project
-    with a thousand jobs keeps another's single one waiting for no more than one of them.
+    The most urgent first; among projects the one whose last job began longest ago; of a project the oldest. So a
+    project with a thousand jobs keeps another's single one waiting for no more than one of them.
     """
     waits = (Job.hardware == hardware, Job.state == "queued", Job.project_id == Project.id)
     earlier = aliased(Job)
@@ -206,6 +206,12 @@ def attempts_of(session: Session, job_id: int) -> Sequence[Attempt]:
 
 def attempt_count(session: Session, job_id: int) -> int:
     return session.scalar(select(func.count()).select_from(Attempt).where(Attempt.job_id == job_id)) or 0
+
+
+def tries(session: Session, job_id: int) -> int:
+    """How many attempts a job has had, those left out that a worker handed back."""
+    of_it = select(func.count()).select_from(Attempt).where(Attempt.job_id == job_id, Attempt.state != "returned")
+    return session.scalar(of_it) or 0
 
 
 def running_of_worker(session: Session, worker_id: int, other_than_boot: str) -> Sequence[Attempt]:

@@ -112,9 +112,23 @@ class VerdictOut(BaseModel):
     decided_at: datetime
 
 
+class UsageOut(BaseModel):
+    """What a job took of its workers."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    seconds: float = Field(description="From the claims to the ends of its attempts.")
+    measuring_seconds: float = Field(description="Of these in the step `run`.")
+    measuring_share: float | None
+    cost: float | None = Field(description="None where GPROJCI_HOUR_PRICES has no price of the hardware class.")
+    currency: str
+
+
 class JobDetail(JobOut):
     """A job with its attempts and verdict."""
 
     project: str
+    usage: UsageOut
+    taken_from_job: int | None = Field(None, description="The job whose measurement was taken over.")
     attempts: list[AttemptOut]
     verdict: VerdictOut | None

@@ -405,12 +405,21 @@ def fail_or_retry(session: Session, settings: Settings, attempt: Attempt, kind: 
     job = _locked(session, attempt.job_id)
     if job.state != "running":
         return
-    if kind in TRANSIENT and attempt.number < settings.max_attempts:
+    if kind in TRANSIENT and repository.tries(session, job.id) < settings.max_attempts:
         job.state = "queued"
         _hint(session, job)
     else:
         job.state, job.failure_kind, job.detail = "deciding", kind, detail
         send_after_commit(session, DECIDE, job.id)
+
+
+def give_back(session: Session, attempt: Attempt, reason: str) -> None:
+    """Ends an attempt that its worker hands back, and has its job wait again."""
+    attempt.state, attempt.step, attempt.detail, attempt.finished_at = "returned", None, reason, now()
+    job = _locked(session, attempt.job_id)
+    if job.state == "running":
+        job.state = "queued"
+        _hint(session, job)
 
 
 def reap(session: Session, settings: Settings, moment: datetime) -> int:

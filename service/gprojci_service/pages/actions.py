@@ -20,6 +20,7 @@ from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Project
 from gprojci_service.pages.endpoints import JobId, PageRoute, look_at_visitor, own_address, set_session, sign_in_page
 from gprojci_service.request_body import read_limited
+from gprojci_service.workers import service as workers
 
 FORM_BYTES = 16 * 1024
 router = APIRouter(route_class=PageRoute)
@@ -107,6 +108,18 @@ def rerun(request: Request, session: SessionDep, visitor: Writer, job_id: JobId)
 def cancel(session: SessionDep, visitor: Writer, job_id: JobId) -> Response:
     jobs.cancel(session, job_id, f"cancelled by {visitor.name} on its page")
     return _to(f"/jobs/{job_id}")
+
+
+@router.post("/workers/{name}/drain")
+def drain(session: SessionDep, visitor: Writer, name: str) -> Response:
+    workers.drain(session, name)
+    return _to("/workers")
+
+
+@router.post("/workers/{name}/resume")
+def resume(session: SessionDep, visitor: Writer, name: str) -> Response:
+    workers.resume(session, name)
+    return _to("/workers")
 
 
 @router.post("/jobs/{job_id}/accept")

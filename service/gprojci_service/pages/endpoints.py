@@ -195,7 +195,7 @@ def jobs(request: Request, session: SessionDep, state: str = "", before: Before 
 
 @router.get("/jobs/{job_id}")
 def job_page(request: Request, session: SessionDep, job_id: JobId) -> Response:
-    view = job.job(session, job_id, request.query_params)
+    view = job.job(session, request.app.state.settings, job_id, request.query_params)
     draws = view.report is not None and view.report.draws
     return render(request, "job.html", view=view, section="jobs", draws=draws)
 

@@ -9,13 +9,16 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from gprojci_service.errors import JobNotFound
+from gprojci_service.jobs.usage import usage
 from gprojci_service.models import Attempt, Report, now
 from gprojci_service.models.job import OPEN_STATES
 from gprojci_service.pages import findings, report_page, repository
 from gprojci_service.pages.formatting import clean, duration, moment, number
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.schemas import AttemptView, Banner, JobView, LogLine, LogView, StepView, ToldView
+from gprojci_service.results import repository as result_repository
 from gprojci_service.results import service as results
+from gprojci_service.settings import Settings
 
 LIVE_LINES = 300
 ALL_LINES = 3000
@@ -46,7 +49,7 @@ def live(session: Session, job_id: int) -> JobView:
     return _view(session, row, attempts)
 
 
-def job(session: Session, job_id: int, choices: Mapping[str, str]) -> JobView:
+def job(session: Session, settings: Settings, job_id: int, choices: Mapping[str, str]) -> JobView:
     """The whole page; `choices` come from the address.
 
     Raises:
@@ -69,6 +72,8 @@ def job(session: Session, job_id: int, choices: Mapping[str, str]) -> JobView:
         policy_words=findings.policy_words(row.verdict),
         told=tuple(ToldView.of(item) for item in repository.told(session, job_id)),
         builds=tuple(repository.builds(session, shown.id)) if shown else (),
+        usage=usage([attempt for attempt, _ in attempts], row.job.hardware, settings, now()) if attempts else None,
+        taken_from_job=result_repository.taken_from(session, job_id),
         attempts_views=tuple(AttemptView(attempt, worker) for attempt, worker in attempts),
     )
 

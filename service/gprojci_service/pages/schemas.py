@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from gprojci_service.jobs.usage import Usage
 from gprojci_service.models import (
     Attempt,
     Build,
@@ -407,6 +408,9 @@ class JobView:
     told: tuple[ToldView, ...] = ()
     builds: tuple[Build, ...] = ()
     attempts: tuple[AttemptView, ...] = ()
+    usage: Usage | None = None
+    taken_from_job: int | None = None
+    """The job whose measurement this one took over."""
 
 
 @dataclass(frozen=True)

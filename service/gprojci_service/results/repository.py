@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
-from gprojci_service.models import Attempt, Commit, Job, LogChunk, Report, Sample, Series
+from gprojci_service.models import Attempt, Build, Commit, Job, LogChunk, Report, Sample, Series
 
 
 def of_attempt(session: Session, attempt_id: int) -> Report | None:
@@ -19,6 +19,45 @@ def of_attempt(session: Session, attempt_id: int) -> Report | None:
 
 def accepted_of_job(session: Session, job_id: int) -> Report | None:
     return session.scalar(select(Report).where(Report.job_id == job_id, Report.accepted.is_(True)))
+
+
+def same_measurement(
+    session: Session, project_id: int, hardware: str, fingerprint: str, since: datetime
+) -> Report | None:
+    """The newest accepted report that was measured, not taken over, with this fingerprint."""
+    return session.scalar(
+        select(Report)
+        .join(Job, Job.id == Report.job_id)
+        .where(Report.fingerprint == fingerprint, Report.accepted.is_(True), Report.taken_from_id.is_(None))
+        .where(Job.project_id == project_id, Job.hardware == hardware, Report.received_at >= since)
+        .order_by(Report.id.desc())
+        .limit(1)
+    )
+
+
+def accepted_of_project(session: Session, project_id: int, hardware: str, report_id: int) -> Report | None:
+    return session.scalar(
+        select(Report)
+        .join(Job, Job.id == Report.job_id)
+        .where(Report.id == report_id, Report.accepted.is_(True))
+        .where(Job.project_id == project_id, Job.hardware == hardware)
+    )
+
+
+def taken_from(session: Session, job_id: int) -> int | None:
+    """The job whose measurement a job took over."""
+    origin = aliased(Report)
+    return session.scalar(
+        select(origin.job_id)
+        .join(Report, Report.taken_from_id == origin.id)
+        .where(Report.job_id == job_id, Report.accepted.is_(True))
+    )
+
+
+def build_keys(session: Session, attempt_id: int) -> dict[str, str]:
+    """Keys of an attempt's builds by revision."""
+    builds = session.scalars(select(Build).where(Build.attempt_id == attempt_id))
+    return {build.revision: build.key for build in builds}
 
 
 def log_of_job(session: Session, job_id: int, after: int = 0) -> tuple[str, int]:

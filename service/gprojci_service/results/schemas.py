@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from gprojci_service.identifier import RowId
 from gprojci_service.workers.schemas import Step
 
 FAILURE_KINDS = {
@@ -62,6 +63,8 @@ class AttemptReport(BaseModel):
     builds: list[BuildOut] = Field([], max_length=2)
     manifests: Manifests = Manifests()
     report: dict[str, Any] | None = None
+    fingerprint: str | None = Field(None, max_length=64, description="Of what was measured, for those who come later.")
+    same_as: RowId | None = Field(None, description="The stored report that is taken over, instead of `report`.")
 
 
 class Received(BaseModel):

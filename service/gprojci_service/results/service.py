@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
@@ -21,6 +22,8 @@ from gprojci_service.results.schemas import AttemptReport, Received
 from gprojci_service.settings import Settings
 from gprojci_suite.contract import ContractError
 from gprojci_suite.contract.report import Report as SuiteReport
+
+ALWAYS_MEASURED = ("manual", "schedule")
 
 
 class ReportInvalid(InvalidRequest):
@@ -44,12 +47,13 @@ def receive(session: Session, settings: Settings, attempt_id: int, body: Attempt
         raise AttemptNotFound(f"no attempt {attempt_id}")
     if attempt.fencing_token != body.fencing_token:
         raise LeaseLost(f"attempt {attempt_id} has another fencing token")
-    report = _validated(body)
+    taken = _taken_over(session, attempt, body)
+    report = _validated(body) if taken is None else read(taken)
     if attempt.state in ("reported", "failed"):
         return Received(accepted=True, reason="was acknowledged before")
     if attempt.state != "running":
         if report is not None and repository.of_attempt(session, attempt_id) is None:
-            session.add(_row(attempt, body, report, accepted=False))
+            session.add(_row(attempt, body, report, taken, accepted=False))
         return Received(
             accepted=False, reason=f"the attempt is {attempt.state}: {attempt.detail}; kept as evidence only"
         )
@@ -65,9 +69,43 @@ def receive(session: Session, settings: Settings, attempt_id: int, body: Attempt
         return Received(accepted=True, reason=f"noted: {body.status}")
     job = session.get_one(Job, attempt.job_id)
     attempt.state, job.state = "reported", "deciding"
-    session.add(_row(attempt, body, report, accepted=True))
+    session.add(_row(attempt, body, report, taken, accepted=True))
     send_after_commit(session, DECIDE, job.id)
     return Received(accepted=True, reason="stored")
+
+
+def known(session: Session, settings: Settings, attempt_id: int, fencing_token: int, fingerprint: str) -> Report | None:
+    """The newest result of the very same measurement in the same project, if it is not too old to be taken over.
+
+    What somebody asked for by hand, a rerun and the runs of a timetable are measured in any case: they are asked for
+    because the same code may behave otherwise today.
+
+    Raises:
+        LeaseLost, AttemptNotFound: the attempt is no longer the caller's.
+    """
+    attempt = jobs.held_attempt(session, attempt_id, fencing_token)
+    job = session.get_one(Job, attempt.job_id)
+    if job.kind in ALWAYS_MEASURED or job.retry_of_id is not None:
+        return None
+    since = now() - timedelta(days=settings.reuse_days)
+    return repository.same_measurement(session, job.project_id, job.hardware, fingerprint, since)
+
+
+def _taken_over(session: Session, attempt: Attempt, body: AttemptReport) -> Report | None:
+    """The report that an attempt takes over.
+
+    Raises:
+        ReportInvalid: it brings another one as well, or there is none of that number and fingerprint in its project.
+    """
+    if body.same_as is None:
+        return None
+    job = session.get_one(Job, attempt.job_id)
+    found = repository.accepted_of_project(session, job.project_id, job.hardware, body.same_as)
+    if found is None or body.fingerprint is None or found.fingerprint != body.fingerprint:
+        raise ReportInvalid(f"report {body.same_as} is not one of this very measurement; measure instead")
+    if body.status != "measured" or body.report is not None:
+        raise ReportInvalid("what takes a report over has status 'measured' and brings no report of its own")
+    return found
 
 
 def _validated(body: AttemptReport) -> SuiteReport | None:
@@ -79,14 +117,16 @@ def _validated(body: AttemptReport) -> SuiteReport | None:
         raise ReportInvalid(f"report: {error}") from error
 
 
-def _row(attempt: Attempt, body: AttemptReport, report: SuiteReport, *, accepted: bool) -> Report:
+def _row(attempt: Attempt, body: AttemptReport, report: SuiteReport, taken: Report | None, *, accepted: bool) -> Report:
     return Report(
         job_id=attempt.job_id,
         attempt_id=attempt.id,
         fencing_token=attempt.fencing_token,
         accepted=accepted,
         schema_version=report.schema_version,
-        body=body.report,
+        fingerprint=body.fingerprint,
+        taken_from_id=None if taken is None else taken.taken_from_id or taken.id,
+        body=body.report if taken is None else taken.body,
         manifest_head=body.manifests.head,
         manifest_base=body.manifests.base,
     )
@@ -200,6 +240,8 @@ def store_samples(session: Session, job: Job, row: Report, report: SuiteReport) 
     series = repository.series_by_key(session, job.project_id, hardware, ruler)
     if repository.has_samples(session, row.id):
         return series
+    if row.taken_from_id is not None and len(set(repository.build_keys(session, row.attempt_id).values())) == 1:
+        return series  # the commit leaves the kernel as it is: no point of its own, for nothing was measured at it
     commits = {
         "head": projects.record_commit(session, job.project_id, job.head_sha),
         "base": projects.record_commit(session, job.project_id, job.merge_base_sha) if job.merge_base_sha else None,

@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.types import Message
 
-from gprojci_service.access.service import SessionDep, authorize_worker, require_read, require_worker
+from gprojci_service.access.service import SessionDep, authorize_worker, require_read, require_worker, require_write
 from gprojci_service.identifier import RowId
 from gprojci_service.jobs import approvals
 from gprojci_service.jobs import service as jobs
@@ -21,12 +21,16 @@ from gprojci_service.results.schemas import AttemptReport, Received
 from gprojci_service.workers import repository, service
 from gprojci_service.workers.schemas import (
     Alive,
+    AliveAnswer,
     Claim,
     Claimed,
     Heartbeat,
     HeartbeatAnswer,
     Hello,
+    KnownMeasurement,
     Log,
+    Measurement,
+    Return,
     Welcome,
     WorkerOut,
 )
@@ -55,13 +59,19 @@ class ReportRoute(APIRoute):
 
 router = APIRouter(prefix="/worker", tags=["worker API"], dependencies=[Depends(require_worker, scope="function")])
 report_router = APIRouter(prefix="/worker", tags=["worker API"], route_class=ReportRoute)
-list_router = APIRouter(prefix="/workers", tags=["workers"], dependencies=[Depends(require_read, scope="function")])
+list_router = APIRouter(prefix="/workers", tags=["workers"])
+READ, WRITE = [Depends(require_read, scope="function")], [Depends(require_write, scope="function")]
 
 
-@list_router.get("", response_model=list[WorkerOut])
-def list_workers(session: SessionDep) -> list[Worker]:
+@list_router.get("", dependencies=READ)
+def list_workers(session: SessionDep) -> list[WorkerOut]:
     """All workers that ever said hello."""
-    return list(repository.all_workers(session))
+    busy = repository.jobs_by_worker(session)
+    return [_shown(worker, busy) for worker in repository.all_workers(session)]
+
+
+def _shown(worker: Worker, busy: dict[int, int]) -> WorkerOut:
+    return WorkerOut.model_validate(worker).model_copy(update={"job_id": busy.get(worker.id)})
 
 
 @router.post("/hello")
@@ -70,10 +80,22 @@ def hello(request: Request, session: SessionDep, body: Hello) -> Welcome:
     return service.greet(session, request.app.state.settings, body)
 
 
-@router.post("/alive", status_code=204)
-def alive(session: SessionDep, body: Alive) -> None:
-    """An idle worker is there."""
-    service.keep_known(session, body.worker)
+@list_router.post("/{name}/drain", dependencies=WRITE)
+def drain(session: SessionDep, name: str) -> WorkerOut:
+    """Gives a worker no more work; what it measures now it finishes."""
+    return _shown(service.drain(session, name), repository.jobs_by_worker(session))
+
+
+@list_router.post("/{name}/resume", dependencies=WRITE)
+def resume(session: SessionDep, name: str) -> WorkerOut:
+    """Gives a drained worker work again."""
+    return _shown(service.resume(session, name), repository.jobs_by_worker(session))
+
+
+@router.post("/alive")
+def alive(session: SessionDep, body: Alive) -> AliveAnswer:
+    """An idle worker is there; the answer says whether to listen for work."""
+    return service.keep_known(session, body.worker)
 
 
 @router.post("/claim", response_model=Claimed, responses={204: {"description": "nothing waits"}})
@@ -99,6 +121,19 @@ def claim(request: Request, session: SessionDep, body: Claim) -> Claimed | Respo
 def heartbeat(request: Request, session: SessionDep, attempt_id: RowId, body: Heartbeat) -> HeartbeatAnswer:
     """Renews the lease."""
     return service.heartbeat(session, request.app.state.settings, attempt_id, body)
+
+
+@router.post("/attempts/{attempt_id}/return", status_code=204)
+def give_back(session: SessionDep, attempt_id: RowId, body: Return) -> None:
+    """The worker stops: the job waits again at once, and the attempt does not count as a try."""
+    service.give_back(session, attempt_id, body)
+
+
+@router.post("/attempts/{attempt_id}/known")
+def known(request: Request, session: SessionDep, attempt_id: RowId, body: Measurement) -> KnownMeasurement:
+    """Whether the very same was measured before: the worker may then report that it takes it over."""
+    found = results.known(session, request.app.state.settings, attempt_id, body.fencing_token, body.fingerprint)
+    return KnownMeasurement(report_id=found.id if found else None, job_id=found.job_id if found else None)
 
 
 @router.post("/attempts/{attempt_id}/log", status_code=204)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import LogChunk, Worker
+from gprojci_service.models import Attempt, LogChunk, Worker
 
 
 def by_name(session: Session, name: str) -> Worker | None:
@@ -16,6 +16,12 @@ def by_name(session: Session, name: str) -> Worker | None:
 
 def all_workers(session: Session) -> Sequence[Worker]:
     return session.scalars(select(Worker).order_by(Worker.name)).all()
+
+
+def jobs_by_worker(session: Session) -> dict[int, int]:
+    """The job that each busy worker measures."""
+    running = select(Attempt).where(Attempt.state == "running").order_by(Attempt.id)
+    return {attempt.worker_id: attempt.job_id for attempt in session.scalars(running)}
 
 
 def log_chunk(session: Session, attempt_id: int, sequence: int) -> LogChunk | None:

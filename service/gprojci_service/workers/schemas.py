@@ -29,12 +29,19 @@ class Welcome(BaseModel):
     worker_id: int
     lease_seconds: float
     heartbeat_seconds: float
+    draining: bool = Field(description="Whether it gets no work until it is resumed.")
 
 
 class Alive(BaseModel):
     """A worker is there and has nothing to do."""
 
     worker: str = NAME
+
+
+class AliveAnswer(BaseModel):
+    """Whether an idle worker should listen for work."""
+
+    draining: bool
 
 
 class Claim(BaseModel):
@@ -135,6 +142,27 @@ class HeartbeatAnswer(BaseModel):
     lease_seconds: float
 
 
+class Return(BaseModel):
+    """The worker stops before the attempt has ended."""
+
+    fencing_token: int
+    reason: str = Field(max_length=500)
+
+
+class Measurement(BaseModel):
+    """What is about to be measured, as one hash of all that it depends on."""
+
+    fencing_token: int
+    fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class KnownMeasurement(BaseModel):
+    """The report of the same measurement, where there is one that may be taken over."""
+
+    report_id: int | None
+    job_id: int | None
+
+
 class Log(BaseModel):
     """Some lines of the attempt's log, numbered from 0 so that a repeated one is stored once."""
 
@@ -154,5 +182,7 @@ class WorkerOut(BaseModel):
     device: str
     device_name: str
     environment: dict[str, Any]
+    job_id: int | None = Field(None, description="The job that it measures now.")
+    draining_at: datetime | None
     last_seen_at: datetime
     created_at: datetime

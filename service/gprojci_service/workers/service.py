@@ -15,6 +15,7 @@ from gprojci_service.projects import service as projects
 from gprojci_service.settings import Settings
 from gprojci_service.workers import repository
 from gprojci_service.workers.schemas import (
+    AliveAnswer,
     Claim,
     Claimed,
     ClaimedAttempt,
@@ -27,6 +28,7 @@ from gprojci_service.workers.schemas import (
     Log,
     Resolved,
     ResolvedCommit,
+    Return,
     Welcome,
 )
 
@@ -43,17 +45,51 @@ def greet(session: Session, settings: Settings, hello: Hello) -> Welcome:
     for attempt in job_repository.running_of_worker(session, worker.id, hello.boot_id):
         jobs.lose(session, settings, attempt, "lost_worker", f"worker {worker.name} was started anew")
     return Welcome(
-        worker_id=worker.id, lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds
+        worker_id=worker.id,
+        lease_seconds=settings.lease_seconds,
+        heartbeat_seconds=settings.heartbeat_seconds,
+        draining=worker.draining_at is not None,
     )
 
 
-def keep_known(session: Session, name: str) -> None:
+def keep_known(session: Session, name: str) -> AliveAnswer:
     """Notes that an idle worker is there.
 
     Raises:
         WorkerNotFound: the worker has not said hello.
     """
-    _known(session, name).last_seen_at = now()
+    worker = _known(session, name)
+    worker.last_seen_at = now()
+    return AliveAnswer(draining=worker.draining_at is not None)
+
+
+def drain(session: Session, name: str) -> Worker:
+    """Gives a worker no more work; what it measures now it finishes. Lasts until it is resumed, also over restarts.
+
+    Raises:
+        WorkerNotFound: no worker of that name has said hello.
+    """
+    worker = _named(session, name)
+    worker.draining_at = worker.draining_at or now()
+    return worker
+
+
+def resume(session: Session, name: str) -> Worker:
+    """Gives a drained worker work again.
+
+    Raises:
+        WorkerNotFound: no worker of that name has said hello.
+    """
+    worker = _named(session, name)
+    worker.draining_at = None
+    return worker
+
+
+def _named(session: Session, name: str) -> Worker:
+    worker = repository.by_name(session, name)
+    if worker is None:
+        raise WorkerNotFound(f"no worker is called {name!r}; `gprojci worker list` shows them")
+    return worker
 
 
 def _known(session: Session, name: str) -> Worker:
@@ -64,13 +100,15 @@ def _known(session: Session, name: str) -> Worker:
 
 
 def claim(session: Session, settings: Settings, request: Claim) -> Claimed | None:
-    """Hands out the next attempt, or None where nothing waits.
+    """Hands out the next attempt, or None where nothing waits or the worker is drained.
 
     Raises:
         WorkerNotFound: the worker has not said hello.
     """
     worker = _known(session, request.worker)
     worker.last_seen_at = now()
+    if worker.draining_at is not None:
+        return None
     claimed = jobs.claim(session, settings, worker, request.claim_id, request.job_id)
     if claimed is None:
         return None
@@ -125,6 +163,18 @@ def heartbeat(session: Session, settings: Settings, attempt_id: int, beat: Heart
     if beat.resolved is not None:
         _record_resolved(session, attempt, beat.resolved)
     return HeartbeatAnswer(cancel=False, lease_seconds=settings.lease_seconds)
+
+
+def give_back(session: Session, attempt_id: int, back: Return) -> None:
+    """Takes an attempt back from a worker that stops; its job waits again at once, and this try does not count.
+
+    Raises:
+        LeaseLost, AttemptNotFound: the attempt is no longer the caller's.
+    """
+    attempt = job_repository.attempt(session, attempt_id)
+    if attempt is not None and attempt.state == "returned" and attempt.fencing_token == back.fencing_token:
+        return
+    jobs.give_back(session, jobs.held_attempt(session, attempt_id, back.fencing_token), back.reason)
 
 
 def append_log(session: Session, attempt_id: int, log: Log) -> None:
