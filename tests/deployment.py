@@ -283,7 +283,7 @@ class Processes(Running):
         give_up = time.monotonic() + 60
         while time.monotonic() < give_up:
             try:
-                if httpx.get(f"{self.url}/healthz", timeout=2).is_success:
+                if httpx.get(f"{self.url}/readyz", timeout=2).is_success:
                     break
             except httpx.HTTPError:
                 time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The web application: every router, the error handler, the health check."""
+"""The web application: every router, the error handler."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import gc
 import logging
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
@@ -26,6 +25,7 @@ from gprojci_service.inputs.endpoints import router as inputs
 from gprojci_service.inputs.endpoints import worker_router as worker_inputs
 from gprojci_service.jobs.endpoints import router as jobs
 from gprojci_service.notifications.endpoints import router as notifications
+from gprojci_service.operating.endpoints import router as operating
 from gprojci_service.pages import actions, regression_actions
 from gprojci_service.pages import endpoints as pages
 from gprojci_service.projects.endpoints import router as projects
@@ -42,15 +42,6 @@ from gprojci_service.workers.endpoints import report_router as worker_reports
 from gprojci_service.workers.endpoints import router as worker_api
 
 logger = logging.getLogger(__name__)
-health = APIRouter(tags=["health"])
-
-
-@health.get("/healthz")
-def healthz(request: Request) -> dict[str, str]:
-    """Whether the database answers."""
-    with request.app.state.database.session(writes=False) as session:
-        session.execute(text("SELECT 1"))
-    return {"status": "ok", "version": __version__}
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -86,7 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (*public, worker_api, worker_reports, worker_inputs):
         app.include_router(router, prefix="/api/v1")
     app.include_router(webhooks)
-    app.include_router(health)
+    app.include_router(operating)
     app.include_router(github_pages, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(actions.router, include_in_schema=False)

@@ -227,7 +227,7 @@ class Embedded:
         if self.stopping:
             raise ConfigurationError("stopped while starting")
         try:
-            return httpx.get(self.url + "/healthz", timeout=2).is_success
+            return httpx.get(self.url + "/readyz", timeout=2).is_success
         except httpx.HTTPError:
             return False
 

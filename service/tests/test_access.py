@@ -10,7 +10,7 @@ from sqlalchemy import select
 from gprojci_service.access import service as access
 from gprojci_service.models import Token, now
 
-OPEN = {"/webhooks/github", "/healthz"}
+OPEN = {"/webhooks/github", "/healthz", "/readyz"}
 
 
 def test_every_endpoint_asks_for_its_token(service):

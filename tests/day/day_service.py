@@ -74,7 +74,7 @@ class DayService(Processes):
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/healthz", timeout=2).is_success
+            return httpx.get(f"{self.url}/readyz", timeout=2).is_success
         except httpx.HTTPError:
             return False
 

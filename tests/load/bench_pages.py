@@ -111,7 +111,7 @@ def service(url: str) -> Iterator[tuple[str, psutil.Process]]:
         address = f"http://127.0.0.1:{port}"
         for _ in range(300):
             try:
-                httpx.get(f"{address}/healthz", timeout=5).raise_for_status()
+                httpx.get(f"{address}/readyz", timeout=5).raise_for_status()
                 break
             except httpx.HTTPError:
                 time.sleep(0.2)

@@ -47,7 +47,7 @@ def long_history(_new_postgres_database: Any) -> Iterator[tuple[TestClient, list
         statements.append(statement)
 
     with TestClient(app) as client:
-        client.get("/healthz")  # the first connection asks PostgreSQL about itself
+        client.get("/readyz")  # the first connection asks PostgreSQL about itself
         yield client, statements, url
 
 

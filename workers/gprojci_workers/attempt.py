@@ -125,10 +125,8 @@ class Attempt:
         except AttemptFailed as failure:
             self.lifeline.log(f"{failure}\n")
             outcome = {"status": failure.kind, "detail": failure.detail[:20_000], "report": None}
-        except (
-            OSError,
-            subprocess.SubprocessError,
-        ) as error:  # a full disk, a missing or failing tool: this host's fault, another try may do
+        except (OSError, subprocess.SubprocessError) as error:
+            # A full disk, a missing or failing tool: this host's fault, another try may do.
             logger.exception("attempt of job %d", self.job["id"])
             outcome = {"status": "lost_worker", "detail": f"{type(error).__name__}: {error}", "report": None}
         return {**outcome, "builds": self.builds, "manifests": self.manifests}
