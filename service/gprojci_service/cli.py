@@ -25,6 +25,7 @@ from gprojci_service.github.commands import github
 from gprojci_service.inputs.commands import inputs
 from gprojci_service.jobs.commands import backfill, job, logs, status, submit
 from gprojci_service.notifications.commands import notification
+from gprojci_service.operating.commands import doctor
 from gprojci_service.projects.commands import project
 from gprojci_service.regressions.commands import regression
 from gprojci_service.reports.commands import report
@@ -50,7 +51,7 @@ SECTIONS = {
         "worker",
         "github",
     ),
-    "Run the service": ("serve", "demo", "migrate", "completion"),
+    "Run the service": ("serve", "demo", "migrate", "doctor", "completion"),
 }
 EPILOG = """
 \b
@@ -167,6 +168,7 @@ def completion(shell: str) -> None:
 
 for command in (
     demo,
+    doctor,
     inputs,
     report,
     training,

@@ -17,11 +17,13 @@ from redis.exceptions import RedisError
 from gprojci_workers import __version__
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
 from gprojci_workers.build import ruler_versions
+from gprojci_workers.doctor import examine
 from gprojci_workers.failure import AttemptFailed
-from gprojci_workers.settings import ConfigurationError, load_settings
+from gprojci_workers.settings import ConfigurationError, Settings, load_settings
 
 logger = logging.getLogger(__name__)
 HELLO_PATIENCE = 600.0
+MARKS = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
 
 
 def stay_known(api: Api, seconds: float, listen: Callable[[bool], bool]) -> None:
@@ -45,13 +47,25 @@ def stay_known(api: Api, seconds: float, listen: Callable[[bool], bool]) -> None
     threading.Thread(target=run, name="alive", daemon=True).start()
 
 
+def examined(settings: Settings) -> int:
+    """Prints what the host has and lacks; the exit code."""
+    wrong = False
+    for check in examine(settings):
+        click.echo(f"{MARKS[check.outcome]}  {check.name}: {check.found}")
+        if check.to_do:
+            click.echo(f"         → {check.to_do}")
+        wrong = wrong or check.outcome == "wrong"
+    return 3 if wrong else 0
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 @click.option(
     "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
 )
 @click.option("--describe", is_flag=True, help="Print the device and hardware class as JSON, and end.")
-def main(log_level: str, describe: bool) -> None:
+@click.option("--doctor", is_flag=True, help="Check what this host needs, say what to do, and end; 3 if any is wrong.")
+def main(log_level: str, describe: bool, doctor: bool) -> None:
     """Measures jobs on this host until it is stopped.
 
     Settings are read from GPROJCI_… variables; GPROJCI_SERVICE_URL, GPROJCI_WORKER_TOKEN and GPROJCI_BROKER_URL are
@@ -68,6 +82,8 @@ def main(log_level: str, describe: bool) -> None:
         facts = {"device": settings.device, "device_name": settings.device_name, "hardware": settings.hardware}
         click.echo(json.dumps(facts))
         return
+    if doctor:
+        sys.exit(examined(settings))
     os.environ["GPROJCI_BOOT_ID"] = settings.boot_id  # the pool processes are the same start of the same worker
     try:
         welcome = Api(settings).hello(settings, ruler_versions(settings.ruler_python), patience=HELLO_PATIENCE)

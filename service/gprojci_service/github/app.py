@@ -92,6 +92,11 @@ class AppClient:
             logger.warning("no clone token for %s: %s", repository, failure.answer.detail)
             return None
 
+    def identity(self) -> tuple[str, dict[str, str] | None]:
+        """The App's name and what it may, as GitHub knows it."""
+        found = self._ask_as_app("GET", "/app")
+        return f"GitHub App {_read(found, 'slug', str)}", dict(_read(found, "permissions", dict))
+
     def _send_check_run(self, report: Outgoing) -> Answer:
         number = report.check_run_id
         if number is None and report.may_exist:

@@ -32,6 +32,14 @@ class GitHub(Protocol):
 
     def clone_token(self, repository: str) -> str | None: ...
 
+    def identity(self) -> tuple[str, dict[str, str] | None]:
+        """Who GitHub takes us for, empty where no credentials are set, and an App's permissions.
+
+        Raises:
+            Failure: GitHub does not answer, or does not know us.
+        """
+        ...
+
 
 class Recorder:
     """Stands where no credentials are set: keeps every report in the outbox and says so."""
@@ -49,6 +57,9 @@ class Recorder:
 
     def clone_token(self, repository: str) -> str | None:
         return None
+
+    def identity(self) -> tuple[str, dict[str, str] | None]:
+        return "", None
 
 
 class TokenClient:
@@ -80,6 +91,9 @@ class TokenClient:
 
     def clone_token(self, repository: str) -> str | None:
         return self.token
+
+    def identity(self) -> tuple[str, dict[str, str] | None]:
+        return f"user {self._ask('GET', '/user', None).get('login')}", None
 
 
 def connect(settings: Settings) -> GitHub:
