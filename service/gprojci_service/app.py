@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from gprojci_service import __version__
+from gprojci_service import __version__, logs
 from gprojci_service.access.endpoints import router as tokens
 from gprojci_service.bisections.endpoints import router as bisections
 from gprojci_service.context import Context
@@ -94,7 +94,9 @@ def create_app(settings: Settings) -> FastAPI:
 
 def create_from_environment() -> FastAPI:
     """Factory for `uvicorn --factory`: the application of a process that does nothing else."""
-    app = create_app(load_settings())
+    settings = load_settings()
+    logs.configure(settings)
+    app = create_app(settings)
     # A page makes some ten thousand objects, and the collector would look at all that was imported each time.
     gc.collect()
     gc.freeze()

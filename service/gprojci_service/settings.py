@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -66,6 +67,8 @@ class Settings(BaseSettings):
         {}, description='What an hour of a worker costs by hardware class, as JSON: `{"h200": 3.5}`. Jobs show theirs.'
     )
     currency: str = Field("USD", max_length=8, description="Of the prices.")
+    log_format: Literal["text", "json"] = Field("text", description="Lines of text, or a JSON object for each record.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="What is logged.")
     private_notifications: bool = Field(
         False, description="Whether channels may point at addresses of private networks, and at http://."
     )

@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_embedded_init, worker_process_init
+from celery.signals import beat_embedded_init, setup_logging, worker_process_init
 
-from gprojci_service import queue
+from gprojci_service import logs, queue
 from gprojci_service.context import Context
 from gprojci_service.github.client import Recorder, connect
 from gprojci_service.settings import Settings, load_settings
@@ -34,9 +34,16 @@ def context() -> Context:
 
 def _bound(task: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any) -> None:
-        task(context(), *args)
+        with logs.fresh():
+            task(context(), *args)
 
     return run
+
+
+@setup_logging.connect
+def _our_logs(**_: object) -> None:
+    """With a receiver of this signal Celery leaves logging alone."""
+    logs.configure(load_settings())
 
 
 @worker_process_init.connect

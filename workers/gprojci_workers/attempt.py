@@ -15,7 +15,7 @@ from typing import Any, cast
 from gprojci_suite.contract import RunSpec
 from gprojci_suite.contract.manifest import Manifest
 from gprojci_suite.contract.vocabulary import Device, SubjectRevision
-from gprojci_workers import build, device_lock, fingerprint, plan, sandbox
+from gprojci_workers import build, device_lock, fingerprint, logs, plan, sandbox
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
 from gprojci_workers.build import BuildFailed, Built
 from gprojci_workers.checkout import Commit, Repository
@@ -41,6 +41,8 @@ def measure(settings: Settings, api: Api, job_id: int | None, stopping: Callable
     if claimed is None:
         logger.info("nothing waits for %s", settings.hardware)
         return
+    logs.note(job=claimed["job"]["id"], attempt=claimed["attempt"]["number"])
+    logger.info("claimed: %s %s", claimed["project"]["name"], claimed["job"]["head_sha"])
     scratch = settings.cache_dir / "attempts" / f"{settings.worker_name}-{claimed['attempt']['id']}"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -56,6 +58,7 @@ def measure(settings: Settings, api: Api, job_id: int | None, stopping: Callable
                     logger.info("attempt %d ends: %s", claimed["attempt"]["id"], cancelled)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        logs.note()
 
 
 def give_back(settings: Settings, api: Api, claimed: dict[str, Any], lifeline: Lifeline) -> None:

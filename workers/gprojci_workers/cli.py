@@ -14,7 +14,7 @@ import click
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from gprojci_workers import __version__
+from gprojci_workers import __version__, logs
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
 from gprojci_workers.build import ruler_versions
 from gprojci_workers.doctor import examine
@@ -71,13 +71,12 @@ def main(log_level: str, describe: bool, doctor: bool) -> None:
     Settings are read from GPROJCI_… variables; GPROJCI_SERVICE_URL, GPROJCI_WORKER_TOKEN and GPROJCI_BROKER_URL are
     needed. Exit code 2: a setting is wrong; 3: the service does not answer or refuses the token.
     """
-    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         settings = load_settings()
     except ConfigurationError as error:
         click.echo(f"gprojci-worker: {error}", err=True)
         sys.exit(2)
+    logs.configure(settings.log_format, log_level)
     if describe:
         facts = {"device": settings.device, "device_name": settings.device_name, "hardware": settings.hardware}
         click.echo(json.dumps(facts))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Literal
 
 import psutil
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -88,6 +89,7 @@ class Settings(BaseSettings):
         description="How long a measurement may go on once the worker is told to stop; then it is handed back.",
     )
     kept_builds: int = Field(50, ge=2, description="Builds that are kept; older ones unused for a week are removed.")
+    log_format: Literal["text", "json"] = Field("text", description="Lines of text, or a JSON object for each record.")
     boot_id: str = Field(
         default_factory=lambda: uuid.uuid4().hex,
         description="Which start of the process this is; set by the worker itself.",

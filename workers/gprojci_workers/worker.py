@@ -11,7 +11,7 @@ import threading
 from functools import cache
 
 from celery import Celery
-from celery.signals import worker_process_init, worker_shutting_down
+from celery.signals import setup_logging, worker_process_init, worker_shutting_down
 from celery.utils.nodenames import gethostname
 
 from gprojci_workers import attempt
@@ -65,6 +65,11 @@ def measure(job_id: int) -> None:
         attempt.measure(settings(), api(), job_id, _STOPPING.is_set)
     except (ServiceRefused, ServiceUnreachable) as error:
         logger.error("job %d: %s", job_id, error)
+
+
+@setup_logging.connect
+def _our_logs(**_: object) -> None:
+    """The command has set logging up; with a receiver of this signal Celery leaves it alone."""
 
 
 @worker_shutting_down.connect

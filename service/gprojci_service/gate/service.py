@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from gprojci_service import logs
 from gprojci_service.database import send_after_commit
 from gprojci_service.gate import accepted, check_page, decision, repository
 from gprojci_service.gate.check_page import Case
@@ -27,9 +29,12 @@ from gprojci_suite.contract import manifest as manifests
 from gprojci_suite.contract.errors import Problem
 from gprojci_suite.contract.report import Report as SuiteReport
 
+logger = logging.getLogger(__name__)
+
 
 def decide_job(session: Session, settings: Settings, job_id: int) -> None:
     """Decides a job that waits for it, once; called again it does nothing."""
+    logs.note(job=job_id)
     job = job_repository.locked(session, job_id)
     if job is None or job.state != "deciding":
         return
@@ -63,6 +68,7 @@ def decide_job(session: Session, settings: Settings, job_id: int) -> None:
         _tell_channels(session, project, job, verdict)
         send_after_commit(session, WATCH, project.id)
     _tell(session, settings, job, verdict, made, report)
+    logger.info("%s: %s", made.verdict, made.summary)
 
 
 def _tell(

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from gprojci_service import logs
 from gprojci_service.database import send_after_commit
 from gprojci_service.errors import (
     AttemptNotFound,
@@ -369,6 +370,8 @@ def claim(
     session.flush()
     if first:
         github.started(session, job)
+    logs.note(job=job.id, attempt=attempt.number)
+    logger.info("claimed by %s", worker.name)
     return attempt, job
 
 
@@ -388,6 +391,7 @@ def held_attempt(session: Session, attempt_id: int, fencing_token: int) -> Attem
     attempt = repository.attempt(session, attempt_id)
     if attempt is None:
         raise AttemptNotFound(f"no attempt {attempt_id}")
+    logs.note(job=attempt.job_id, attempt=attempt.number)
     if attempt.fencing_token != fencing_token or attempt.state != "running":
         raise LeaseLost(f"attempt {attempt_id} is {attempt.state}; stop measuring and claim again")
     return attempt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
+from gprojci_service import logs
 from gprojci_service.database import send_after_commit
 from gprojci_service.errors import AttemptNotFound, Conflict, InvalidRequest, LeaseLost, ReportNotFound
 from gprojci_service.gate import manifest_faults
@@ -22,6 +24,8 @@ from gprojci_service.results.schemas import AttemptReport, Received
 from gprojci_service.settings import Settings
 from gprojci_suite.contract import ContractError
 from gprojci_suite.contract.report import Report as SuiteReport
+
+logger = logging.getLogger(__name__)
 
 ALWAYS_MEASURED = ("manual", "schedule")
 
@@ -47,6 +51,7 @@ def receive(session: Session, settings: Settings, attempt_id: int, body: Attempt
         raise AttemptNotFound(f"no attempt {attempt_id}")
     if attempt.fencing_token != body.fencing_token:
         raise LeaseLost(f"attempt {attempt_id} has another fencing token")
+    logs.note(job=attempt.job_id, attempt=attempt.number)
     taken = _taken_over(session, attempt, body)
     report = _validated(body) if taken is None else read(taken)
     if attempt.state in ("reported", "failed"):
@@ -66,11 +71,13 @@ def receive(session: Session, settings: Settings, attempt_id: int, body: Attempt
         if body.status == "build_error":
             attempt.manifest_problems = manifest_faults.find(session, body.manifests.head, body.detail)
         jobs.fail_or_retry(session, settings, attempt, body.status, body.detail)
+        logger.info("%s: %s", body.status, body.detail[:200])
         return Received(accepted=True, reason=f"noted: {body.status}")
     job = session.get_one(Job, attempt.job_id)
     attempt.state, job.state = "reported", "deciding"
     session.add(_row(attempt, body, report, taken, accepted=True))
     send_after_commit(session, DECIDE, job.id)
+    logger.info("report stored")
     return Received(accepted=True, reason="stored")
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from gprojci_service import logs
 from gprojci_service.database import send_after_commit
 from gprojci_service.errors import PayloadInvalid, SignatureInvalid
 from gprojci_service.github import signature
@@ -41,6 +42,7 @@ def receive(session: Session, *, event: str | None, delivery_id: str | None, bod
     Raises:
         PayloadInvalid: headers are missing or the body is not a JSON object.
     """
+    logs.note(delivery=delivery_id)
     if not event or not delivery_id:
         raise PayloadInvalid("the headers X-GitHub-Event and X-GitHub-Delivery are both needed")
     try:
@@ -68,6 +70,7 @@ def receive(session: Session, *, event: str | None, delivery_id: str | None, bod
     elif known.state != "received":
         return Accepted(status="duplicate", delivery=delivery_id)
     send_after_commit(session, PROCESS_DELIVERY, known.id)
+    logger.info("%s taken", event)
     return Accepted(status="accepted", delivery=delivery_id)
 
 
@@ -76,13 +79,16 @@ def process(session: Session, settings: Settings, row_id: int) -> None:
     delivery = repository.locked(session, row_id)
     if delivery is None or delivery.state != "received":
         return
+    logs.note(delivery=delivery.delivery_id)
     try:
         delivery.state, delivery.detail = events.handle(session, settings, delivery.event, delivery.payload)
     except ValidationError as error:
         first = error.errors()[0]
         delivery.state = "failed"
         delivery.detail = f"payload: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-        logger.warning("delivery %s of %s: %s", delivery.delivery_id, delivery.event, delivery.detail)
+        logger.warning("%s: %s", delivery.event, delivery.detail)
+    else:
+        logger.info("%s %s: %s", delivery.event, delivery.state, delivery.detail)
     delivery.processed_at = now()
 
 
