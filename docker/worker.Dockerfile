@@ -19,7 +19,7 @@ RUN pip install --no-cache-dir --constraint constraints.txt \
         ${TORCH_INDEX:+--extra-index-url ${TORCH_INDEX}} ./kernels/suite ./workers \
     && rm -rf /source/kernels /source/workers
 RUN useradd --system --user-group --uid 10002 --home-dir /var/cache/gprojci --shell /usr/sbin/nologin worker \
-    && install -d -o worker -g worker /var/cache/gprojci
+    && install -d -o worker -g worker /var/cache/gprojci /run/lock/gprojci
 ENV PYTHONUNBUFFERED=1 HOME=/var/cache/gprojci GPROJCI_CACHE_DIR=/var/cache/gprojci
 VOLUME /var/cache/gprojci
 USER 10002

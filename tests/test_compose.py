@@ -59,7 +59,7 @@ def test_build_files_pass_their_linter() -> None:
 
 
 def test_the_services_are_these() -> None:
-    assert set(SERVICES) == {"postgres", "redis", "migrate", "web", "tasks", "worker", "worker-cpu"}
+    assert set(SERVICES) == {"postgres", "redis", "migrate", "backup", "web", "tasks", "worker", "worker-cpu"}
     assert (SERVICES["worker"]["profiles"], SERVICES["worker-cpu"]["profiles"]) == (["gpu"], ["cpu"])
     assert SERVICES["worker"]["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
 
@@ -81,18 +81,40 @@ def test_every_setting_that_is_handed_on_exists() -> None:
     for name in OURS:
         model = WorkerSettings if name in WORKERS else ServiceSettings
         known = {f"GPROJCI_{field.upper()}" for field in model.model_fields}
-        given = set(SERVICES[name]["environment"])
+        files = {secret.upper() for secret in SERVICES[name]["secrets"] if secret.startswith("gprojci_")}
+        assert not files & set(SERVICES[name]["environment"]), "a variable would go before the file"
+        given = set(SERVICES[name]["environment"]) | files
         assert given <= known, name
         needed = {f"GPROJCI_{field.upper()}" for field, info in model.model_fields.items() if info.is_required()}
         assert needed <= given, name
-    assert set(SERVICES["web"]["environment"]) == {f"GPROJCI_{field.upper()}" for field in ServiceSettings.model_fields}
+        if name == "web":
+            assert given == known
+
+
+def test_secrets_are_files_that_a_script_makes(tmp_path: Path) -> None:
+    assert re.findall(r"(?i)^ *\S*(?:password|secret|token)\S*: .*\$\{(?!GPROJCI_SECRETS)", TEXT, re.MULTILINE) == []
+    used = {name for service in SERVICES.values() for name in service.get("secrets", [])}
+    assert used == set(COMPOSE["secrets"])
+    made: list[dict[str, str]] = []
+    for _ in range(2):
+        command = [ROOT / "docker" / "make-secrets.sh", tmp_path / "secrets"]
+        subprocess.run(command, check=True, timeout=30)
+        made.append({path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()})
+    assert made[0] == made[1], "what is there is kept"
+    assert set(made[0]) == used - {"github-app-key"}
+    for name in set(made[0]) - {"github-app-key"}:
+        assert COMPOSE["secrets"][name]["file"] == f"${{GPROJCI_SECRETS:-./secrets}}/{name}"
+    password = made[0]["postgres_password"].strip()
+    assert re.fullmatch("[0-9a-f]{64}", password)
+    assert f":{password}@postgres:" in made[0]["gprojci_database_url"]
+    assert f":{made[0]['redis_password'].strip()}@redis:" in made[0]["gprojci_broker_url"]
+    assert (tmp_path / "secrets").stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("name", WORKERS)
 def test_a_worker_holds_no_secret_but_its_token_and_the_brokers(name: str) -> None:
-    secrets = [variable for variable in SERVICES[name]["environment"] if re.search("DATABASE|GITHUB|SECRET", variable)]
-    assert secrets == []
-    assert "POSTGRES_PASSWORD" not in str(SERVICES[name])
+    assert SERVICES[name]["secrets"] == ["gprojci_broker_url", "gprojci_worker_token"]
+    assert [name for name in SERVICES[name]["environment"] if re.search("DATABASE|GITHUB|SECRET|TOKEN", name)] == []
     assert SERVICES[name]["networks"] == ["queue"]
 
 

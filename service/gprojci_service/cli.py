@@ -25,7 +25,7 @@ from gprojci_service.github.commands import github
 from gprojci_service.inputs.commands import inputs
 from gprojci_service.jobs.commands import backfill, job, logs, status, submit
 from gprojci_service.notifications.commands import notification
-from gprojci_service.operating.commands import doctor
+from gprojci_service.operating.commands import backup, doctor, restore
 from gprojci_service.projects.commands import project
 from gprojci_service.regressions.commands import regression
 from gprojci_service.reports.commands import report
@@ -51,7 +51,7 @@ SECTIONS = {
         "worker",
         "github",
     ),
-    "Run the service": ("serve", "demo", "migrate", "doctor", "completion"),
+    "Run the service": ("serve", "demo", "migrate", "doctor", "backup", "restore", "completion"),
 }
 EPILOG = """
 \b
@@ -169,6 +169,8 @@ def completion(shell: str) -> None:
 for command in (
     demo,
     doctor,
+    backup,
+    restore,
     inputs,
     report,
     training,

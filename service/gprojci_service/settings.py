@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +20,7 @@ from gprojci_suite.contract.input_file import BYTES_LIMIT
 class Settings(BaseSettings):
     """Every setting; the variable is the field's name in capitals behind `GPROJCI_`."""
 
-    model_config = SettingsConfigDict(env_prefix="GPROJCI_", secrets_dir=None, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="GPROJCI_", extra="ignore")
 
     database_url: str = Field(
         description="SQLAlchemy URL: `postgresql+psycopg://user:password@host/name` or `sqlite:///file`."
@@ -130,6 +131,14 @@ class Settings(BaseSettings):
         return value.rstrip("/")
 
 
+def secrets_directory() -> Path | None:
+    """Where settings may lie as files, named as their variables in small letters: systemd's credentials, else where
+    container engines mount secrets. A variable goes before a file."""
+    named = os.environ.get("CREDENTIALS_DIRECTORY")
+    directory = Path(named) if named else Path("/run/secrets")
+    return directory if directory.is_dir() else None
+
+
 def load_settings(**overrides: object) -> Settings:
     """Reads the settings.
 
@@ -137,7 +146,7 @@ def load_settings(**overrides: object) -> Settings:
         ConfigurationError: a variable is missing or wrong; the message names it.
     """
     try:
-        return Settings(**overrides)  # type: ignore[arg-type]
+        return Settings(_secrets_dir=secrets_directory(), **overrides)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
         reason = "is not set" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")

@@ -112,7 +112,16 @@ class Settings(BaseSettings):
 
     def hidden(self) -> tuple[Path, ...]:
         """What code under test must not see: the configured paths, and where people keep credentials."""
-        return (*self.hidden_paths, *(Path.home() / name for name in CREDENTIALS))
+        secrets = secrets_directory()
+        return (*self.hidden_paths, *([secrets] if secrets else []), *(Path.home() / name for name in CREDENTIALS))
+
+
+def secrets_directory() -> Path | None:
+    """Where settings may lie as files, named as their variables in small letters: systemd's credentials, else where
+    container engines mount secrets. A variable goes before a file."""
+    named = os.environ.get("CREDENTIALS_DIRECTORY")
+    directory = Path(named) if named else Path("/run/secrets")
+    return directory if directory.is_dir() else None
 
 
 def load_settings() -> Settings:
@@ -122,7 +131,7 @@ def load_settings() -> Settings:
         ConfigurationError: a variable is missing or wrong; the message names it.
     """
     try:
-        return Settings()
+        return Settings(_secrets_dir=secrets_directory())
     except ValidationError as error:
         first = error.errors()[0]
         variable = (

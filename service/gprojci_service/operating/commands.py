@@ -1,14 +1,16 @@
-"""Command `gprojci doctor`."""
+"""Commands `gprojci doctor`, `backup` and `restore`, which run where the service runs, with its settings."""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
 from gprojci_service.context import Context
+from gprojci_service.operating import backup as backups
 from gprojci_service.operating.doctor import examine
 from gprojci_service.settings import load_settings
 
@@ -34,3 +36,19 @@ def doctor(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(check) for check in checks], indent=1))
     sys.exit(3 if any(check.outcome == "wrong" for check in checks) else 0)
+
+
+@click.command("backup")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+def backup(directory: Path) -> None:
+    """Writes database and uploaded input sets into DIRECTORY, a new one, while the service runs."""
+    made = backups.backup(Context.open(load_settings()), directory)
+    click.echo(f"{directory}: {len(made['sha256'])} files, schema {made['revision']}")
+
+
+@click.command("restore")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False, exists=True))
+def restore(directory: Path) -> None:
+    """Fills an empty database and the upload directory from a backup in DIRECTORY, and migrates the schema."""
+    made = backups.restore(Context.open(load_settings()), directory)
+    click.echo(f"restored what version {made['version']} wrote at {made['created_at']}")
