@@ -80,7 +80,7 @@ def test_the_documents_name_no_setting_that_does_not_exist() -> None:
     known = {f"GPROJCI_{name.upper()}" for model in models for name in model.model_fields}
     known |= {"GPROJCI_URL", "GPROJCI_TOKEN"}  # of the commands
     known |= {"GPROJCI_NETWORK", "GPROJCI_FA3_LIBRARY", "GPROJCI_FA3_CUDART"}  # of the suite
-    known |= {"GPROJCI_LISTEN"}  # of docker-compose.yml
+    known |= {"GPROJCI_LISTEN", "GPROJCI_SECRETS"}  # of docker-compose.yml
     known |= {"GPROJCI_CHROMIUM"}  # of tests/browser
     for name, text in DOCUMENTS.items():
         assert set(re.findall(r"GPROJCI_[A-Z0-9_]*[A-Z0-9]", text)) <= known, name
