@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import func, select, update
 
-from gprojci_service.models import Attempt, Report, Sample, now
+from gprojci_service.models import Attempt, GithubReport, Report, Sample, now
 
 MANIFEST = '[backends.gproj]\nentry = "gproj:attention"\n[gate]\ndq_error_ceiling = 0.0035\n'
 FINGERPRINT = "1" * 64
@@ -105,6 +105,13 @@ def test_what_was_measured_before_is_taken_over(service, push_payload, make_repo
     job = service.job(merged)
     assert (job["state"], job["verdict"]["verdict"], job["taken_from_job"]) == ("finished", "pass", first)
     assert service.client.get(f"/api/v1/jobs/{merged}/report").json() == make_report()
+    with service.context.database.session(writes=False) as session:
+        checked = session.scalars(
+            select(GithubReport).where(
+                GithubReport.job_id == merged, GithubReport.kind == "check_run", GithubReport.phase == "decided"
+            )
+        ).one()
+    assert f"Not measured again: builds, settings and device are those of [job {first}]" in str(checked.payload)
     page = service.client.get(f"/jobs/{merged}").text
     assert f'<a href="/jobs/{first}">job {first}</a>' in page
 

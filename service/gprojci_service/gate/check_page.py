@@ -40,6 +40,8 @@ class Case:
     """Which commit's manifest set the limits, `base` or `head`; empty where none was read."""
     problems: tuple[Problem, ...] = ()
     """What is wrong in the head's manifest."""
+    taken_from_job: int | None = None
+    """The job whose measurement this one took over."""
 
     @property
     def page(self) -> str:
@@ -70,6 +72,9 @@ def _summary(made: Decision, case: Case, title: str) -> list[str]:
         return [*lines, *table(("line", f"what is wrong in {MANIFEST}"), rows, TEXT_LIMIT - size(lines) - RESERVE, "")]
     if case.report is None:
         return [*lines, *fence(case.job.detail or "no detail")]
+    if case.taken_from_job is not None:
+        measured = f"[job {case.taken_from_job}]({case.public_url}/jobs/{case.taken_from_job})"
+        lines += [f"Not measured again: builds, settings and device are those of {measured}.", ""]
     lines += [_source(case), ""]
     head = ("verdict", "check", "backend", "on", "base", "head", "change (interval)", "limit", "set by")
     rows = [_row(finding, case) for finding in made.findings]

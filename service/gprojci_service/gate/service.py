@@ -91,6 +91,7 @@ def _tell(
         report=report,
         read_from=verdict.policy.get("read_from", ""),
         problems=tuple(Problem(**problem) for problem in problems or ()),
+        taken_from_job=results.taken_from(session, job.id) if report is not None else None,
     )
     github.conclude(session, settings, project, job, verdict, check_page.output(made, case), phase)
 

@@ -101,6 +101,12 @@ def _described(client: httpx.Client, job: dict[str, Any]) -> list[str]:
     for attempt in job["attempts"]:
         steps = ", ".join(f"{step['name']} {_seconds(step)}" for step in attempt["steps"])
         lines.append(f"attempt {attempt['number']}: {attempt['state']}{': ' + steps if steps else ''}")
+    if job["taken_from_job"]:
+        lines.append(f"not measured again: the measurement is that of job {job['taken_from_job']}")
+    took = job["usage"]
+    if took["measuring_share"] is not None:
+        cost = "" if took["cost"] is None else f", {took['cost']:.2f} {took['currency']}"
+        lines.append(f"worker {took['seconds']:.0f} s, {took['measuring_share']:.0%} of it measuring{cost}")
     return [*lines, _outcome(job), page(client, f"/jobs/{job['id']}")]
 
 
