@@ -234,3 +234,12 @@ def test_shells_complete_the_command(shell):
 def test_the_help_names_every_command_once():
     listed = [name for names in gprojci_service.cli.SECTIONS.values() for name in names]
     assert sorted(listed) == sorted(gprojci_service.cli.cli.commands)
+
+
+def test_workers_are_listed_and_drained(terminal):
+    terminal.service.hello()
+    assert terminal.type("worker", "list").stdout.split()[:4] == ["worker", "hardware", "job", "seen"]
+    assert terminal.json("worker", "drain", "host-1", "--wait")["draining_at"]
+    assert "drained" in terminal.type("worker", "list").stdout
+    assert terminal.json("worker", "resume", "host-1")["draining_at"] is None
+    terminal.type("worker", "drain", "nobody", code=2)

@@ -64,6 +64,23 @@ def test_a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(service, 
     assert "Sign out" not in person.browser.get("/").text
 
 
+def test_a_worker_is_drained_and_resumed_on_its_page(service, person):
+    service.hello("gpu-1")
+    assert "Drain gpu-1" not in person.browser.get("/workers").text
+    assert person.post("/workers/gpu-1/drain", csrf="x").status_code == 401
+    person.sign_in()
+    assert person.post("/workers/gpu-1/drain", csrf="x").status_code == 403
+    answer = person.post("/workers/gpu-1/drain", csrf=person.mark("/workers"))
+    assert (answer.status_code, answer.headers["location"]) == (303, "/workers")
+    page = person.browser.get("/workers").text
+    assert "Resume gpu-1" in page
+    assert ">drained<" in page
+    assert service.claim("gpu-1").status_code == 204
+    person.post("/workers/gpu-1/resume", csrf=person.mark("/workers"))
+    assert "Drain gpu-1" in person.browser.get("/workers").text
+    assert person.post("/workers/none/drain", csrf=person.mark("/workers")).status_code == 404
+
+
 def test_behind_https_the_cookie_never_goes_over_http(service, person):
     service.settings.public_url = "https://ci.example.com"
     person.browser.base_url = "https://testserver"
