@@ -33,6 +33,7 @@ BASES = {
     r"python:3\.\d+\.\d+-slim-(\w+)": ["python3", "python3-venv", "ca-certificates"],
     r"debian:12(\.\d+)?-slim": ["ca-certificates"],
 }
+KNOWN = ("FROM", "ARG", "ENV", "WORKDIR", "COPY", "RUN", "USER", "CMD", "EXPOSE", "VOLUME")
 NUMBERS = {"12": "bookworm", "13": "trixie"}
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -174,7 +175,7 @@ def perform(file: Path, given: dict[str, str], work: Path, cache: Path, shared: 
         elif word == "CMD":
             program = json.loads(rest)[0]
             enter(stage, ["sh", "-c", f"command -v {shlex.quote(program)}"], shared, as_built=True)
-        elif word not in ("EXPOSE", "VOLUME", "LABEL"):
+        elif word not in KNOWN:
             sys.exit(f"{file}: {word} is not known here")
     return stage
 

@@ -6,6 +6,7 @@ import fnmatch
 import importlib
 import importlib.metadata
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,19 @@ def test_build_files_pass_their_linter() -> None:
     assert {ROOT / service["build"]["dockerfile"] for service in SERVICES.values() if "build" in service} == set(files)
     done = subprocess.run([tool, "--no-color", *files], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_build_files_hold_what_the_script_that_performs_them_knows() -> None:
+    perform = runpy.run_path(str(ROOT / "docker" / "perform.py"))
+    for path in (ROOT / "docker").glob("*.Dockerfile"):
+        found = perform["instructions"](path.read_text())
+        assert {word for word, _ in found} <= set(perform["KNOWN"]), path.name
+        images = [
+            perform["expand"](rest, {"BASE": "debian:12.11-slim"}).split(" AS ")[0]
+            for word, rest in found
+            if word == "FROM"
+        ]
+        assert [image for image in images if not any(re.fullmatch(base, image) for base in perform["BASES"])] == []
 
 
 def test_the_services_are_these() -> None:
