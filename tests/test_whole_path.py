@@ -75,11 +75,11 @@ def test_a_killed_worker_ends_in_a_finished_job_with_one_report(running, kernel_
 
 @pytest.mark.parametrize("running", ["processes"], indirect=True)
 def test_a_worker_that_is_stopped_hands_back_and_a_drained_one_takes_nothing(running, kernel_repository):
-    slow = kernel_repository.commit(SLOW, "slow to import")
-    running.deliver("push", kernel_repository.push(slow))
-    running.in_step(slow, "run")
+    sha = kernel_repository.commit(KERNEL + "# again\n", "is measured twice")
+    running.deliver("push", kernel_repository.push(sha))
+    running.in_step(sha, "run")
     running.stop("worker")
-    job = running.job_of(slow, lambda job: job["state"] == "queued")
+    job = running.job_of(sha, lambda job: job["state"] == "queued")
     assert [attempt["state"] for attempt in job["attempts"]] == ["returned"]
     name = running.get("/workers")[0]["name"]
     assert running.command("worker", "drain", name) == f"{name} gets no more work; it is idle now\n"
@@ -88,9 +88,9 @@ def test_a_worker_that_is_stopped_hands_back_and_a_drained_one_takes_nothing(run
     give_up = time.monotonic() + 60
     while "drained: it takes no more jobs" not in log.read_text() and time.monotonic() < give_up:
         time.sleep(0.1)
-    assert running.job_of(slow, bool)["state"] == "queued", running.logs()
+    assert running.job_of(sha, bool)["state"] == "queued", running.logs()
     running.command("worker", "resume", name)
-    job = running.finished(slow)
+    job = running.finished(sha)
     assert [attempt["state"] for attempt in job["attempts"]] == ["returned", "reported"]
 
 
