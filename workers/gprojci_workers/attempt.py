@@ -119,12 +119,7 @@ class Attempt:
                 head, base = self.fetch()
             with self.lifeline.step("build"):
                 manifests, built = self.build(head, base)
-            spec = self.plan(head, base, manifests, built)
-            mark = fingerprint.fingerprint(self.settings, spec, self.inputs.hashes(spec.inputs))
-            outcome = {"status": "measured", "report": None, "fingerprint": mark, "same_as": self.measured_before(mark)}
-            if outcome["same_as"] is None:
-                with self.lifeline.step("run"), self.device_to_itself():
-                    outcome["report"] = self.run(spec)
+            outcome = self.measure(head, base, manifests, built)
         except AttemptFailed as failure:
             self.lifeline.log(f"{failure}\n")
             outcome = {"status": failure.kind, "detail": failure.detail[:20_000], "report": None}
@@ -196,6 +191,22 @@ class Attempt:
             raise
         self.builds.append(built.to_json())
         return built
+
+    def measure(
+        self,
+        head: Commit,
+        base: Commit | None,
+        manifests: dict[SubjectRevision, Manifest],
+        built: dict[SubjectRevision, Built],
+    ) -> dict[str, Any]:
+        """Has the ruler measure, or takes over what was measured before; the part of the report that says so."""
+        spec = self.plan(head, base, manifests, built)
+        mark = fingerprint.fingerprint(self.settings, spec, self.inputs.hashes(spec.inputs))
+        outcome: dict[str, Any] = {"status": "measured", "fingerprint": mark, "same_as": self.measured_before(mark)}
+        if outcome["same_as"] is None:
+            with self.lifeline.step("run"), self.device_to_itself():
+                outcome["report"] = self.run(spec)
+        return outcome
 
     def plan(
         self,
