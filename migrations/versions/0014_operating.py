@@ -24,12 +24,15 @@ INDEXES = {
 
 
 def upgrade() -> None:
-    _limit_locks()
-    op.add_column("worker", sa.Column("draining_at", sa.DateTime(timezone=True), nullable=True))
-    op.add_column("report", sa.Column("fingerprint", sa.String(), nullable=True))
+    """What comes before the indexes is committed with the first of them, so all of it may be run again."""
+    _limit_locks("5s")  # rather fail than block a running service
+    again = {"if_not_exists": op.get_bind().dialect.name == "postgresql"}
+    op.add_column("worker", sa.Column("draining_at", sa.DateTime(timezone=True), nullable=True), **again)
+    op.add_column("report", sa.Column("fingerprint", sa.String(), nullable=True), **again)
     big = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     if op.get_bind().dialect.name == "postgresql":
-        op.add_column("report", sa.Column("taken_from_id", big, nullable=True))
+        op.add_column("report", sa.Column("taken_from_id", big, nullable=True), **again)
+        op.execute("ALTER TABLE report DROP CONSTRAINT IF EXISTS fk_report_taken_from_id_report")
         op.execute(
             "ALTER TABLE report ADD CONSTRAINT fk_report_taken_from_id_report "
             "FOREIGN KEY (taken_from_id) REFERENCES report (id) NOT VALID"
@@ -40,7 +43,7 @@ def upgrade() -> None:
             table.create_foreign_key(op.f("fk_report_taken_from_id_report"), "report", ["taken_from_id"], ["id"])
     _allow((*STATES, "returned"))
     with op.get_context().autocommit_block():
-        _limit_locks()
+        _limit_locks("10min")  # these wait without holding anybody up
         if op.get_bind().dialect.name == "postgresql":
             op.execute("ALTER TABLE report VALIDATE CONSTRAINT fk_report_taken_from_id_report")
             op.execute("ALTER TABLE attempt VALIDATE CONSTRAINT ck_attempt_state")
@@ -63,9 +66,9 @@ def downgrade() -> None:
         table.drop_column("draining_at")
 
 
-def _limit_locks() -> None:
+def _limit_locks(longest: str) -> None:
     if op.get_bind().dialect.name == "postgresql":
-        op.execute("SET lock_timeout = '5s'")  # rather fail than block a running service
+        op.execute(f"SET lock_timeout = '{longest}'")
 
 
 def _make(name: str, table: str, columns: list[str]) -> None:
@@ -75,7 +78,7 @@ def _make(name: str, table: str, columns: list[str]) -> None:
 
 def _allow(states: tuple[str, ...]) -> None:
     if op.get_bind().dialect.name == "postgresql":
-        op.execute("ALTER TABLE attempt DROP CONSTRAINT ck_attempt_state")
+        op.execute("ALTER TABLE attempt DROP CONSTRAINT IF EXISTS ck_attempt_state")
         op.execute(f"ALTER TABLE attempt ADD CONSTRAINT ck_attempt_state CHECK (state IN {states}) NOT VALID")
         return
     with op.batch_alter_table("attempt") as table:
