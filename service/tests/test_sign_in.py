@@ -107,11 +107,11 @@ def test_every_form_needs_a_session_its_mark_and_the_scope(service, person, pull
     service.deliver("pull_request", pull_request_payload())
     service.work_off()
     paths = [
-        route.path.replace("{job_id}", "1")
+        route.path.replace("{job_id}", "1").replace("{name}", "host-1")
         for route in actions.router.routes
         if "POST" in route.methods and not route.path.startswith("/sign")
     ]
-    assert len(paths) == 4
+    assert len(paths) == 6
     assert {person.post(path, csrf="x").status_code for path in paths} == {401}
     person.sign_in()
     marks = ["", "forged", sessions.start(service.settings, None)[1].csrf]
