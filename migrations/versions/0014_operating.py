@@ -1,7 +1,7 @@
 """Workers that are drained, attempts that are handed back, reports taken over from equal builds, turns of projects.
 
 Revision ID: 0014
-Revises: 0009
+Revises: 0010
 Created: 2026-11-30 09:30:00
 """
 
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0014"
-down_revision = "0009"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 
