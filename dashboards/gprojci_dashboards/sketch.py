@@ -60,6 +60,11 @@ class Sketch:
         band = {"y0": y0, "y1": y1, "yref": "y", "fillcolor": fillcolor, "line": {"width": 0}, "layer": "below"}
         self._add_shape("rect", x0=0, x1=1, xref="x domain", **band)
 
+    def add_vrect(self, *, x0: float, x1: float, fillcolor: str) -> None:
+        """Fills the figure from `x0` to `x1`, below everything else."""
+        band = {"x0": x0, "x1": x1, "xref": "x", "fillcolor": fillcolor, "line": {"width": 0}, "layer": "below"}
+        self._add_shape("rect", y0=0, y1=1, yref="y domain", **band)
+
     def _add_shape(self, kind: str, **properties: Any) -> None:
         self.layout.setdefault("shapes", []).append({"type": kind, **properties})
 

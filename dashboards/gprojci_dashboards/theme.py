@@ -34,6 +34,7 @@ SURFACE = Tone("#ffffff", "#14171d")
 LIMIT = Tone("#c2410c", "#fb923c")
 GOOD = Tone("#0b7a5b", "#2fc296")
 GOOD_FILL = Tone("rgba(11,122,91,0.07)", "rgba(47,194,150,0.08)")
+LIMIT_FILL = Tone("rgba(194,65,12,0.09)", "rgba(251,146,60,0.13)")
 FRONTIER = Tone("#97a1b0", "#6b7484")
 
 SERIES: tuple[Tone, ...] = (
@@ -134,7 +135,7 @@ def looks_in_order(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 def dark_map() -> dict[str, str]:
     """Light colour → dark colour, for the page to apply."""
-    tones = [INK, MUTED, GRID, AXIS, SURFACE, LIMIT, GOOD, GOOD_FILL, FRONTIER, *SERIES]
+    tones = [INK, MUTED, GRID, AXIS, SURFACE, LIMIT, GOOD, GOOD_FILL, LIMIT_FILL, FRONTIER, *SERIES]
     tones += [tone for _, tone in HEAT]
     return {tone.light: tone.dark for tone in tones}
 

@@ -13,11 +13,15 @@ import pytest
 
 from gprojci_dashboards import charts, theme
 from gprojci_dashboards.charts import (
+    bisection,
+    call_times,
     error_distribution,
     error_surface,
+    head_differences,
     history,
     paired_ratios,
     pareto,
+    roofline,
     slices_heatmap,
     training_curves,
     training_story,
@@ -35,6 +39,39 @@ COMMITS = (
     history.Commit(1, "b" * 40, "second", "Bob", "2026-01-06"),
 )
 FULL: dict[str, Any] = {
+    "bisection": bisection.BisectionData(
+        "dQ error",
+        9,
+        (
+            bisection.Measured(8, "a" * 40, "bad", 1, None, note="NaN or Inf"),
+            bisection.Measured(4, "b" * 40, "good", 2, 1.01, 0.99, 1.03, url="/jobs/2"),
+            bisection.Measured(6, "c" * 40, "unsure", 3, 1.2, 1.0, 1.4),
+            bisection.Measured(5, "d" * 40, "skipped", 4, None, note="build error: <b>"),
+            bisection.Measured(7, "e" * 40, "bad", 5, 170.0, 160.0, 180.0),
+        ),
+        good=4,
+        bad=7,
+        threshold=13.0,
+    ),
+    "call_times": call_times.CallTimesData(
+        "backward", (call_times.Calls("base", (0.001, 0.0011, 0.0012)), call_times.Calls("head <b>", (0.0009, 0.001)))
+    ),
+    "head_differences": head_differences.DifferenceData(
+        "dQ",
+        ("L1", "L<b>3"),
+        ("h0", "h1"),
+        ((0.002, 0.002), (0.0, None)),
+        ((44.8, 0.0019), (0.001, 0.002)),
+    ),
+    "roofline": roofline.RooflineData(
+        742.0,
+        4100.0,
+        (
+            roofline.Point("gproj", "gproj", "forward", 300.0, 560.0, 0.001),
+            roofline.Point("gproj", "gproj", "backward", 400.0, 480.0, 0.003),
+            roofline.Point("sdpa-math", "sdpa-<b>math", "forward_backward", 20.0, 40.0, 0.1),
+        ),
+    ),
     "pareto": pareto.ParetoData(
         MARKS, "sdpa-math", ceiling=0.0035, path=(pareto.Step("gproj", "c" * 40, "before", 0.002, 1.3, "/jobs/1"),)
     ),
@@ -106,6 +143,10 @@ FULL: dict[str, Any] = {
     ),
 }
 EMPTY: dict[str, Any] = {
+    "bisection": bisection.BisectionData("dQ error", 0, ()),
+    "call_times": call_times.CallTimesData("backward", ()),
+    "head_differences": head_differences.DifferenceData("dQ", (), (), (), ()),
+    "roofline": roofline.RooflineData(0.0, 0.0, ()),
     "pareto": pareto.ParetoData((), "sdpa-math"),
     "history": history.HistoryData("dQ error", "fraction", (), ()),
     "error_distribution": error_distribution.DistributionData("dQ", ()),
@@ -119,7 +160,7 @@ EMPTY: dict[str, Any] = {
 
 def test_charts_are_found_by_name() -> None:
     assert charts.names() == sorted(FULL)
-    with pytest.raises(charts.ChartDoesNotExist, match="no chart is called 'pie'; there are error_distribution"):
+    with pytest.raises(charts.ChartDoesNotExist, match="no chart is called 'pie'; there are bisection, "):
         charts.load("pie")
 
 
@@ -320,3 +361,37 @@ def test_what_a_commit_says_is_no_template() -> None:
         each for each in pareto.figure(pareto.ParetoData((mark,), "fa3")).checked().data if each.name == "gproj"
     ]
     assert trace.hovertemplate.endswith("<br>1a2b &lt;b&gt;%&#123;x}<extra></extra>")
+
+
+def test_what_remains_of_a_search_is_a_band_and_what_is_not_finite_stands_on_top() -> None:
+    figure = bisection.figure(FULL["bisection"])
+    (band,) = [shape for shape in figure.layout["shapes"] if shape["type"] == "rect"]
+    assert (band["x0"], band["x1"]) == (4.5, 7.5)
+    bad = next(trace for trace in figure.data if trace["name"] == "bad")
+    assert bad["x"] == [8, 7]
+    assert bad["y"][0] > bad["y"][1] == 170.0
+    assert bad["text"] == ["1", "5"]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "changed"),
+    [
+        (0.002, 0.004, 2.0),
+        (None, 0.004, None),
+        (0.002, None, None),
+        (0.002, math.nan, math.inf),
+        (math.inf, math.inf, 1.0),
+        (0.0, 0.0, 1.0),
+        (0.0, 0.1, math.inf),
+    ],
+)
+def test_a_change_of_an_error(base: float | None, head: float | None, changed: float | None) -> None:
+    assert head_differences.change(base, head) == changed
+
+
+def test_the_roof_bends_where_memory_stops_to_limit() -> None:
+    data = FULL["roofline"]
+    line = roofline.figure(data).data[0]
+    assert line["x"][1] == pytest.approx(742e3 / 4100)
+    assert roofline.roof(data, 10.0) == pytest.approx(41.0)
+    assert roofline.roof(data, 1e6) == 742.0

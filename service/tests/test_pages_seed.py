@@ -15,10 +15,12 @@ import training_example
 from sqlalchemy.orm import Session
 
 from gprojci_service.app import create_app
+from gprojci_service.bisections.search import Finding
 from gprojci_service.gate import service as gate
 from gprojci_service.inputs.service import bundled
 from gprojci_service.models import (
     Attempt,
+    Bisection,
     Build,
     Commit,
     Job,
@@ -269,7 +271,33 @@ class Seed:
         fork.from_fork = True
         waits = {"state": "awaiting_approval", "detail": fork.untrusted}
         jobs["waiting"] = self.job(stranger, base, 8.98, pull=fork, **waits).id
+        self.searches(jobs)
         return jobs
+
+    def searches(self, jobs: dict[str, int]) -> None:
+        """Two bisections: 1 found the broken commit, 2 goes on."""
+        commits = [(sha * 10)[:40] for sha in ("1a2b", "2b3c", "3c4d", "4d5e", "5e6f", "6f70")]
+        measured = (
+            Finding(5, "bad", 1, jobs["broken"], ratio=170.3, low=165.0, high=176.0),
+            Finding(2, "good", 1, jobs["push-3c4d"], True, ratio=0.98, low=0.95, high=1.01),
+            Finding(3, "skipped", 1, jobs["build_error"], reason=f"build error: {NASTY}"),
+            Finding(4, "good", 1, jobs["push-5e6f"], True, ratio=0.94, low=0.91, high=0.97),
+        )
+        about = {"project_id": self.project.id, "hardware": "cpu", "metric": "dq_error", "commits": commits}
+        found = {"state": "found", "detail": f"{commits[5]} is the first commit whose dq_error is worse"}
+        for findings, more in ((measured, found), (measured[:2], {"job_id": jobs["queued"]})):
+            self.add(
+                Bisection(
+                    **about,
+                    **more,
+                    backend="gproj",
+                    case="late-keybias",
+                    threshold=13.05,
+                    max_effort=1,
+                    findings=[finding.to_json() for finding in findings],
+                    created_by="Ada",
+                )
+            )
 
     def examples(self) -> dict[str, int]:
         """Imports every example report of the suite; returns their numbers by file name, but for trainings, which have
@@ -330,6 +358,10 @@ def addresses(jobs: dict[str, int]) -> list[str]:
         "/regressions",
         "/training",
         "/training/story?detail=layers&backend=fa3",
+        "/bisections",
+        "/bisections?state=failed",
+        "/bisections/1",
+        "/bisections/2",
         "/inputs",
         "/workers",
         "/reports",

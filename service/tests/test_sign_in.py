@@ -111,7 +111,7 @@ def test_every_form_needs_a_session_its_mark_and_the_scope(service, person, pull
         for route in actions.router.routes
         if "POST" in route.methods and not route.path.startswith("/sign")
     ]
-    assert len(paths) == 6
+    assert len(paths) == 7
     assert {person.post(path, csrf="x").status_code for path in paths} == {401}
     person.sign_in()
     marks = ["", "forged", sessions.start(service.settings, None)[1].csrf]

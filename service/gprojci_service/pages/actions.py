@@ -1,4 +1,4 @@
-"""HTTP: what people do on the pages: sign in and out; approve, rerun, cancel, accept on a job's page.
+"""HTTP: what people do on the pages: sign in and out; approve, rerun, cancel, accept on a job's page; end a search.
 
 Every form carries the mark of its session, and the session's token must have scope `write`.
 """
@@ -14,6 +14,7 @@ from fastapi.responses import RedirectResponse
 from gprojci_service.access import service as access
 from gprojci_service.access import sessions
 from gprojci_service.access.service import SessionDep
+from gprojci_service.bisections import service as bisections
 from gprojci_service.errors import Forbidden, InvalidRequest, Unauthorized
 from gprojci_service.gate import overrides
 from gprojci_service.jobs import service as jobs
@@ -138,3 +139,9 @@ def accept(request: Request, session: SessionDep, visitor: Writer, form: Form, j
         source="page",
     )
     return _to(f"/jobs/{job_id}")
+
+
+@router.post("/bisections/{bisection_id}/cancel")
+def cancel_bisection(session: SessionDep, visitor: Writer, bisection_id: JobId) -> Response:
+    bisections.cancel(session, bisection_id)
+    return _to(f"/bisections/{bisection_id}")

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from gprojci_dashboards import charts
 from gprojci_dashboards.charts import paired_ratios as charted
+from gprojci_dashboards.charts.bisection import BisectionData
 from gprojci_dashboards.charts.error_distribution import DistributionData
 from gprojci_dashboards.charts.error_surface import SurfaceData
 from gprojci_dashboards.charts.history import HistoryData, Value, shown
@@ -162,6 +163,26 @@ def surface(data: SurfaceData, caption: str) -> Drawing:
         ),
     )
     return _drawing("error_surface", "surface-map", data, caption, table, wide="is-wide")
+
+
+def bisection(data: BisectionData, caption: str) -> Drawing:
+    """What a search for the first bad commit measured."""
+    table = Table(
+        "Measurements in their order",
+        ("Commit", "Place", "Verdict", "Over the good commit's", "Interval"),
+        tuple(
+            (
+                entry.sha[:8],
+                f"{entry.position} of {data.commits - 1}",
+                entry.word,
+                ratio(entry.ratio),
+                "–" if entry.low is None else f"{ratio(entry.low)} … {ratio(entry.high)}",
+            )
+            for entry in data.measured
+        ),
+        tuple(entry.url for entry in data.measured),
+    )
+    return _drawing("bisection", "bisection", data, caption, table)
 
 
 def training(data: TrainingData, key: str, caption: str) -> Drawing:

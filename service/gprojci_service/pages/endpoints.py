@@ -24,7 +24,17 @@ from gprojci_service import __version__
 from gprojci_service.access import sessions
 from gprojci_service.access.service import SessionDep, require_read
 from gprojci_service.errors import ServiceError, Unauthorized
-from gprojci_service.pages import comparison, history, imported, input_sets, job, regressions, service, training
+from gprojci_service.pages import (
+    bisections,
+    comparison,
+    history,
+    imported,
+    input_sets,
+    job,
+    regressions,
+    service,
+    training,
+)
 from gprojci_service.pages.formatting import FILTERS
 
 HERE = Path(__file__).parent
@@ -217,6 +227,27 @@ def regression_list(request: Request, session: SessionDep, page: Page = 1) -> Re
 def regression_page(request: Request, session: SessionDep, regression_id: JobId) -> Response:
     view = regressions.regression(session, regression_id, request.query_params)
     return render(request, "regression.html", view=view, section="regressions", draws=view.drawing is not None)
+
+
+@router.get("/bisections")
+def bisection_list(request: Request, session: SessionDep, page: Page = 1) -> Response:
+    view = bisections.bisections(session, request.query_params, page)
+    return render(request, "bisections.html", view=view, section="regressions")
+
+
+@router.get("/bisections/{bisection_id}")
+def bisection_page(request: Request, session: SessionDep, bisection_id: JobId) -> Response:
+    view = bisections.bisection(session, bisection_id)
+    return render(request, "bisection.html", view=view, section="regressions", draws=view.drawing is not None)
+
+
+@router.get("/bisections/{bisection_id}/live")
+def bisection_live(
+    request: Request, session: SessionDep, bisection_id: JobId, known: Annotated[int, Query(ge=0)] = 0
+) -> Response:
+    """Nothing while a search has found no more than the page shows; else the browser loads the page anew."""
+    moved = bisections.moved(session, bisection_id, known)
+    return Response(status_code=200 if moved else 204, headers=HEADERS | ({"HX-Refresh": "true"} if moved else {}))
 
 
 @router.get("/reports")

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Select, and_, func, select
-from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm import Session, aliased, defer
 
 from gprojci_service.models import (
     Attempt,
+    Bisection,
     Build,
     Commit,
     GithubReport,
@@ -310,3 +311,33 @@ def regressions(
     order = Regression.updated_at.desc() if sort == "changed" else Regression.id.desc()
     rows = session.execute(query.order_by(order, Regression.id.desc()).offset(offset).limit(limit))
     return [(row[0], row[1]) for row in rows]
+
+
+def bisections(session: Session, project: str, state: str, offset: int, limit: int) -> list[tuple[Bisection, Project]]:
+    """Searches with their project, newest first; of a project and in a state, where they are not empty."""
+    query = select(Bisection, Project).join(Project, Project.id == Bisection.project_id)
+    if project:
+        query = query.where(Project.name == project)
+    if state:
+        query = query.where(Bisection.state == state)
+    rows = session.execute(query.order_by(Bisection.id.desc()).offset(offset).limit(limit))
+    return [(row[0], row[1]) for row in rows]
+
+
+def commits_by_sha(session: Session, project_id: int, shas: Iterable[str]) -> dict[str, Commit]:
+    """What is known of commits of a project, by full SHA."""
+    query = select(Commit).where(Commit.project_id == project_id, Commit.sha.in_(list(shas)))
+    return {commit.sha: commit for commit in session.scalars(query)}
+
+
+def regressions_between(session: Session, project_id: int, last_good: str, first_bad: str) -> list[int]:
+    """Numbers of a project's regressions whose range has these ends, newest first."""
+    good, bad = aliased(Commit), aliased(Commit)
+    query = (
+        select(Regression.id)
+        .join(good, good.id == Regression.last_good_id)
+        .join(bad, bad.id == Regression.first_bad_id)
+        .where(Regression.project_id == project_id, good.sha == last_good, bad.sha == first_bad)
+        .order_by(Regression.id.desc())
+    )
+    return list(session.scalars(query))
