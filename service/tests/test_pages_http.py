@@ -196,6 +196,30 @@ def test_a_job_shows_launches_graphs_and_kernels(lived_in: tuple[TestClient, dic
     assert "Started in zerosum 8.0 s, gproj (base) 7.0 s, gproj 6.0 s" in environment
 
 
+def test_a_job_shows_how_near_each_pass_comes_to_the_roof(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    page = client.get(f"/jobs/{jobs['broken']}").text
+    (chart,) = [figure for figure in figures(page) if figure["layout"]["xaxis"]["title"]["text"].startswith("arith")]
+    roof, point = chart["data"][0], chart["data"][1]
+    assert roof["y"][1:] == [742.0, 742.0]
+    # 1 x 4 x 1024 x 64, causal, BF16: 4·4·1024²·64/2 FLOPs over four tensors and the log-sum-exp
+    assert point["x"] == [pytest.approx(4 * 4 * 1024**2 * 64 / 2 / (2 * 4 * 4 * 1024 * 64 + 4 * 4 * 1024))]
+    assert "42% of 742 TFLOP/s" in page
+    assert 'id="roofline"' not in client.get(f"/jobs/{jobs['fixed']}").text
+
+
+def test_a_job_shows_what_differs_from_the_session_of_its_base(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    page = client.get(f"/jobs/{jobs['broken']}").text
+    rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>(.*?)</td><td><ins>(.*?)</ins>', page)
+    assert rows == [("torch", "<del>2.13.0+cpu</del>", "2.14.0+cpu"), ("triton", "–", "3.6")]
+    assert f'differs from the base commit\'s own session, <a href="/jobs/{jobs["push-5e6f"]}">' in page
+    assert "The GPU was slowed down over the session: sw_power_cap." in page
+    same = client.get(f"/jobs/{jobs['push-5e6f']}").text
+    assert f'the same as in the base commit\'s own session, <a href="/jobs/{jobs["push-4d5e"]}">' in same
+    assert "own session" not in client.get(f"/jobs/{jobs['push-1a2b']}").text
+
+
 def test_what_a_report_does_not_hold_has_no_place(lived_in: tuple[TestClient, dict[str, int]]) -> None:
     client, jobs = lived_in
     text = client.get(f"/jobs/{jobs['fixed']}").text
@@ -303,6 +327,19 @@ def test_compare_puts_what_matters_first(lived_in: tuple[TestClient, dict[str, i
     assert "21,333×" in text
     apart = client.get("/projects/gproj-ci/gproj/compare?base=1a2b&head=7081").text
     assert "measured in different sessions" in apart
+
+
+def test_compare_shows_which_heads_changed(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, _ = lived_in
+    page = client.get("/projects/gproj-ci/gproj/compare?base=5e6f&head=6f70").text
+    heat = next(figure["data"][0] for figure in figures(page) if figure["data"][0].get("y") == ["L1", "L3"])
+    assert heat["x"] == ["h0", "h1", "h2", "h3"]
+    assert heat["text"][0][0] == "22,400×"  # 0.2% → 4,480%
+    assert "of calls within" in page
+    assert "What differs between the two sessions" not in page
+    apart = client.get("/projects/gproj-ci/gproj/compare?base=1a2b&head=6f70").text
+    assert "What differs between the two sessions" in apart
+    assert "<del>2.13.0+cpu</del>" in apart
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def figure(data: DifferenceData) -> Sketch:
     )
     theme.styled(chart, height=max(220, 130 + 34 * len(data.layers)), legend=False)
     chart.update_layout(
-        xaxis=theme.axis("head", showgrid=False, showline=False, type="category"),
+        xaxis=theme.axis("", showgrid=False, showline=False, type="category"),
         yaxis=theme.axis(
             "", showgrid=False, showline=False, type="category", autorange="reversed", ticklabelstandoff=4
         ),

@@ -10,7 +10,7 @@ from gprojci_dashboards.charts.error_distribution import DistributionData
 from gprojci_dashboards.charts.error_distribution import Side as DistributionSide
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_service.models import Commit, Project
-from gprojci_service.pages import drawings, findings, repository, service
+from gprojci_service.pages import comparison_pictures, drawings, environment_changes, findings, repository, service
 from gprojci_service.pages.formatting import fraction, metric, tensor
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import CompareView, Drawing, Side
@@ -62,9 +62,11 @@ def _compared(
     changed = rows[0] if rows and rows[0].verdict == "worse" else None
     backend = pick(choices.get("backend"), backends, changed.backend if changed else "")
     ceiling = findings.limit_of_metric(repository.policy_in_force(session, project.id), f"{chosen}_error")
-    pictures = _pictures((slices[0], slices[1]), (base, head), backend, shown, chosen, ceiling)
+    pictures = comparison_pictures.differences((slices[0], slices[1]), backend, shown, chosen)
+    pictures += _pictures((slices[0], slices[1]), (base, head), backend, shown, chosen, ceiling)
     if together:
-        pictures += _ratios(bodies[1], backend)
+        names = (f"base {base.sha[:7]}", f"head {head.sha[:7]}")
+        pictures += [*_ratios(bodies[1], backend), *comparison_pictures.call_times(bodies[1], backend, names)]
     worse, better = compared.count("worse"), compared.count("better")
     return CompareView(
         project=project,
@@ -90,6 +92,7 @@ def _compared(
         tensor=chosen,
         backends=tuple(backends),
         backend=backend,
+        environment=() if together else environment_changes.between(*map(environment_changes.facts_of, bodies)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median
 from typing import Any
 
 from markupsafe import Markup
@@ -10,15 +11,18 @@ from markupsafe import Markup
 from gprojci_dashboards import charts
 from gprojci_dashboards.charts import paired_ratios as charted
 from gprojci_dashboards.charts.bisection import BisectionData
+from gprojci_dashboards.charts.call_times import CallTimesData
 from gprojci_dashboards.charts.error_distribution import DistributionData
 from gprojci_dashboards.charts.error_surface import SurfaceData
+from gprojci_dashboards.charts.head_differences import DifferenceData, change, times
 from gprojci_dashboards.charts.history import HistoryData, Value, shown
 from gprojci_dashboards.charts.pareto import ParetoData, frontier
+from gprojci_dashboards.charts.roofline import RooflineData, roof
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_dashboards.charts.training_curves import CurvesData, Line, Panel
 from gprojci_dashboards.charts.training_curves import shown as curve_value
 from gprojci_dashboards.charts.training_story import TrainingData
-from gprojci_service.pages.formatting import DASH, fraction, number, ratio, tensor
+from gprojci_service.pages.formatting import DASH, fraction, number, ratio, seconds, tensor
 from gprojci_service.pages.schemas import Drawing, Table
 from gprojci_suite.contract.timing import Comparison
 
@@ -163,6 +167,60 @@ def surface(data: SurfaceData, caption: str) -> Drawing:
         ),
     )
     return _drawing("error_surface", "surface-map", data, caption, table, wide="is-wide")
+
+
+def differences(data: DifferenceData, caption: str) -> Drawing:
+    """Change of the error by layer and head."""
+    rows = [
+        (ratio_of, (f"{layer} {head}", fraction(before), fraction(after), "–" if ratio_of is None else times(ratio_of)))
+        for layer, bases, heads in zip(data.layers, data.base, data.head, strict=True)
+        for head, before, after in zip(data.heads, bases, heads, strict=True)
+        for ratio_of in [change(before, after)]
+    ]
+    rows.sort(key=lambda row: -(row[0] or 0.0))
+    table = Table(
+        f"{data.tensor} error of each layer and head, what became worse most first",
+        ("Layer and head", "Base", "Head", "Head ÷ base"),
+        tuple(cells for _, cells in rows),
+    )
+    return _drawing(
+        "head_differences", "differences", data, caption, table, wide="is-wide" if len(data.heads) > 6 else ""
+    )
+
+
+def call_times(data: CallTimesData, caption: str) -> Drawing:
+    """Times of single calls."""
+    spans = [(side.name, sorted(side.seconds)) for side in data.sides]
+    table = Table(
+        "Times of single calls",
+        ("Side", "Calls", "Fastest", "Median", "Slowest"),
+        tuple(
+            (name, number(len(found)), seconds(found[0]), seconds(median(found)), seconds(found[-1]))
+            for name, found in spans
+            if found
+        ),
+    )
+    return _drawing("call_times", "call-times", data, caption, table)
+
+
+def roofline(data: RooflineData, caption: str) -> Drawing:
+    """Achieved FLOP/s under the device's roof."""
+    table = Table(
+        "Achieved TFLOP/s and the roof at the same intensity",
+        ("Backend", "Pass", "FLOP a byte", "TFLOP/s", "Roof", "Share"),
+        tuple(
+            (
+                point.label,
+                point.pass_.replace("_", " + "),
+                number(point.intensity),
+                number(point.tflops),
+                number(roof(data, point.intensity)),
+                f"{point.tflops / roof(data, point.intensity):.0%}",
+            )
+            for point in data.points
+        ),
+    )
+    return _drawing("roofline", "roofline-chart", data, caption, table)
 
 
 def bisection(data: BisectionData, caption: str) -> Drawing:

@@ -12,7 +12,7 @@ from gprojci_service.errors import JobNotFound
 from gprojci_service.jobs.usage import usage
 from gprojci_service.models import Attempt, Report, now
 from gprojci_service.models.job import OPEN_STATES
-from gprojci_service.pages import findings, report_page, repository
+from gprojci_service.pages import environment_changes, findings, report_page, repository
 from gprojci_service.pages.formatting import clean, duration, moment, number
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.schemas import AttemptView, Banner, JobView, LogLine, LogView, StepView, ToldView
@@ -69,6 +69,7 @@ def job(session: Session, settings: Settings, job_id: int, choices: Mapping[str,
         findings=evidence,
         acceptable=findings.acceptable(evidence),
         report=report_page.view(report, limits, evidence, choices, row.job.merge_base_sha) if report else None,
+        changes=environment_changes.of_job(session, row.job, report) if report else None,
         policy_words=findings.policy_words(row.verdict),
         told=tuple(ToldView.of(item) for item in repository.told(session, job_id)),
         builds=tuple(repository.builds(session, shown.id)) if shown else (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gprojci_service.pages import report_checks, report_parts, report_timing
+from gprojci_service.pages import report_checks, report_parts, report_roofline, report_timing
 from gprojci_service.pages.schemas import FindingView, ReportView
 from gprojci_suite.contract.report import Report
 
@@ -22,6 +22,7 @@ def view(
     found = (
         report_timing.pareto(report, policy, choices),
         report_timing.throughput(report, policy, choices),
+        report_roofline.section(report, choices),
         report_timing.step(report, policy),
         report_checks.surface(report, policy, choices),
         report_checks.symmetry(report, policy, choices),
@@ -38,5 +39,6 @@ def view(
         sections=sections,
         environment=report_parts.environment(report, base_sha),
         gpu=report_parts.gpu_states(report),
+        slowed_by=report_parts.slowed_by(report),
         choices=chosen,
     )

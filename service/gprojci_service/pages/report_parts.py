@@ -160,6 +160,12 @@ def gpu_states(report: Report) -> Table | None:
     )
 
 
+def slowed_by(report: Report) -> str:
+    """Every reason for which the GPU was slowed down over the session."""
+    reasons = (reason for item in report.environment.samples or () for reason in item.throttle_reasons)
+    return ", ".join(dict.fromkeys(reasons))
+
+
 def _clocks(clocks: Mapping[str, float] | None) -> str:
     """`clocks.max.sm` of nvidia-smi → 'max sm'."""
     return ", ".join(

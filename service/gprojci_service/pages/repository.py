@@ -263,6 +263,30 @@ def newest_report_facts(session: Session, project_id: int, hardware: str | None,
     return None if row is None else ReportFacts(row[0], row[1], row[2], row[3])
 
 
+@dataclass(frozen=True)
+class SessionFacts:
+    """Environment and ruler of a result, as its JSON has them, and the job that it is of."""
+
+    job_id: int
+    facts: dict[str, Any]
+
+
+def newest_session_of(
+    session: Session, project_id: int, head_sha: str, hardware: str, *, other_than: int
+) -> SessionFacts | None:
+    """The newest result with a commit as its head on a hardware class, of any job but one."""
+    query = (
+        select(Report.job_id, Report.body["environment"], Report.body["ruler"])
+        .join(Job, Job.id == Report.job_id)
+        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.head_sha == head_sha)
+        .where(Job.hardware == hardware, Job.id != other_than)
+        .order_by(Report.id.desc())
+        .limit(1)
+    )
+    row = session.execute(query).first()
+    return None if row is None else SessionFacts(row[0], {"environment": row[1], "ruler": row[2]})
+
+
 def measured_hardware(session: Session, project_id: int) -> list[str]:
     """Hardware classes of a project's jobs that have a result."""
     query = (

@@ -19,6 +19,7 @@ from gprojci_service.models import (
     Verdict,
     Worker,
 )
+from gprojci_service.pages.environment_changes import EnvironmentChanges, FactChange
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.results.comparison import Change
 
@@ -206,6 +207,8 @@ class CompareView:
     tensor: str = "dq"
     backends: tuple[str, ...] = ()
     backend: str = ""
+    environment: tuple[FactChange, ...] = ()
+    """What the session of the head differs in from the base's, where there are two."""
 
 
 @dataclass(frozen=True)
@@ -352,6 +355,7 @@ class ReportView:
     sections: tuple[Section, ...]
     environment: tuple[tuple[str, str], ...]
     gpu: Table | None
+    slowed_by: str
     choices: dict[str, str]
     """What is chosen on the whole page: a form that changes one choice keeps the others."""
 
@@ -411,6 +415,8 @@ class JobView:
     usage: Usage | None = None
     taken_from_job: int | None = None
     """The job whose measurement this one took over."""
+    changes: EnvironmentChanges | None = None
+    """What the session differs in from one of the base commit, where there was one."""
 
 
 @dataclass(frozen=True)
