@@ -71,7 +71,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     base, *first, database = started(settings)
     with database.session(writes=True) as session:
         seed = Seed(session, settings)
-        jobs = seed.everything() | seed.examples()
+        jobs = seed.everything() | seed.broken_main() | seed.examples()
         cookie = sessions.start(settings, access.create_token(session, "Ada", "write")[0])[0]
         session.info.clear()
     history = History(database)
@@ -143,7 +143,17 @@ def objections(page: Any, *rules: str) -> list[str]:
 
 
 ALIKE = (
-    *("push-1a2b", "push-2b3c", "push-3c4d", "push-4d5e", "push-5e6f", "cancelled"),
+    *(
+        "push-1a2b",
+        "push-2b3c",
+        "push-3c4d",
+        "push-4d5e",
+        "push-5e6f",
+        "push-d6e7",
+        "push-e7f8",
+        "push-f809",
+        "cancelled",
+    ),
     *("h200-gproj-step.json.gz", "h200-step-d128.json.gz", "h200-step-d64.json.gz", "h200-surface.json.gz"),
 )
 """Jobs and reports whose pages are built as those of others."""
@@ -344,4 +354,57 @@ def test_search_narrows_the_log(served: Served, chromium: Any) -> None:
     assert page.locator("#log-count").text_content() == "1 shown"
     page.goto(f"{base}/jobs/{jobs['broken']}#log-2")
     assert page.locator("#log-2:target").count() == 1
+    page.close()
+
+
+def test_a_stranger_finds_who_broke_dq_within_three_clicks(served: Served, chromium: Any) -> None:
+    """From the overview: which commit, by how much, on which input and head, and how to reproduce it."""
+    page, problems = opened(chromium, 1280, "light")
+    visit(page, f"{served.base}/")
+    since = page.locator(".since").first
+    assert "dQ error, median of gproj on late-keybias 0.195% → 33.2% (170×)" in since.inner_text()
+    since.get_by_role("link", name="Sum the rows of dS in BF16").click()  # the first
+    page.wait_for_url(f"**/jobs/{served.jobs['push-e7f8']}")
+    assert page.locator("h1").inner_text() == "Sum the rows of dS in BF16"
+    facts = page.locator(".facts").inner_text()
+    assert "e7f8e7f8" in facts
+    assert "Grace Hopper" in facts
+    verdict = page.locator("#live").inner_text()
+    assert "gproj: dQ error on late-keybias is 33.2% (median), limit 0.35%; worst head L1.b0.h0 4,480%" in verdict
+    assert "gproj@e7f8e7f8" in page.locator("#repro-command").inner_text()
+    page.get_by_role("link", name="compare with the base").click()  # the second
+    page.wait_for_selector("#differences[data-drawn]")
+    heads = page.evaluate("document.getElementById('differences').data[0]")
+    assert (heads["y"][0], heads["x"][0], heads["text"][0][0]) == ("L1", "h0", "22,400×")
+    assert problems == []
+    page.close()
+
+
+def test_the_part_of_a_history_that_is_looked_at_stands_in_the_address(served: Served, chromium: Any) -> None:
+    page, problems = opened(chromium, 1280, "light")
+    history = f"{served.base}/projects/gproj-ci/gproj/history"
+    shown = "document.querySelector('.plot').layout.xaxis.range.map((end) => Number(end.toFixed(1)))"
+    visit(page, f"{history}?zoom=2b3c2b3c..4d5e4d5e")
+    page.wait_for_function(f"{shown}[0] === 0.6 && {shown}[1] === 3.4")
+    page.emulate_media(color_scheme="dark")  # which draws anew
+    page.wait_for_function(f"{shown}[0] === 0.6 && {shown}[1] === 3.4")
+    box = page.locator(".plot .nsewdrag").first.bounding_box()
+    left, top = box["x"], box["y"] + box["height"] / 2
+    page.mouse.dblclick(left + 0.36 * box["width"], top + 40)  # between two commits: a mark leads to its job
+    page.wait_for_url(history)
+    assert page.input_value("input[name=zoom]") == ""
+    page.mouse.move(left + 0.3 * box["width"], top + 40)
+    page.mouse.down()
+    page.mouse.move(left + 0.6 * box["width"], top + 44, steps=4)
+    page.mouse.up()
+    page.wait_for_url("**/history?zoom=*")
+    first, _, last = page.input_value("input[name=zoom]").partition("..")
+    places = page.evaluate("document.querySelector('.plot').layout.xaxis.ticktext")
+    assert places.index(first[:7]) < places.index(last[:7])
+    page.select_option("select[name=metric]", "dk_error")  # another choice keeps the range
+    page.wait_for_url("**metric=dk_error**")
+    assert page.input_value("input[name=zoom]") == f"{first}..{last}"
+    visit(page, f"{history}?zoom=nonsense")
+    assert page.evaluate(shown)[0] == -0.4
+    assert problems == []
     page.close()

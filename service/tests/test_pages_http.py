@@ -266,6 +266,33 @@ def test_the_reader_reaches_the_cause_in_two_clicks(lived_in: tuple[TestClient, 
     assert 'id="repro-command"' in client.get(f"/jobs/{jobs['broken']}").text
 
 
+def test_the_overview_says_what_changed_since_the_last_green_commit(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    app = create_app(settings)
+    app.state.database.migrate()
+    with app.state.database.session(writes=True) as session:
+        seed = Seed(session, settings)
+        jobs = seed.everything()
+        session.info.clear()
+    with TestClient(app) as client:
+        first = client.get("/").text
+        with app.state.database.session(writes=True) as session:
+            seed.session = session
+            seed.project, seed.worker = (session.merge(row) for row in (seed.project, seed.worker))
+            jobs |= seed.broken_main()
+            session.info.clear()
+        then = client.get("/").text
+    assert first.count('<div class="since">') == then.count('<div class="since">') == 1
+    # a build error has no values that could be compared
+    assert f'First that did not pass: <a href="/jobs/{jobs["build_error"]}">' in first
+    assert "Compare both commits" not in first
+    assert f'First that did not pass: <a href="/jobs/{jobs["push-e7f8"]}">' in then
+    assert "Name the package as before" in then
+    assert "2 judged commits" in then
+    assert re.search(r"on late-keybias 0.195% → <strong[^>]*>33.2%</strong> \(170×\)", then)
+    assert f"compare?base={'d6e7' * 3}&amp;head={'f809' * 3}" in then
+
+
 def test_a_job_says_what_was_told_to_github(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
     app = create_app(settings)

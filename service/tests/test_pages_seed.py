@@ -274,6 +274,21 @@ class Seed:
         self.searches(jobs)
         return jobs
 
+    def broken_main(self) -> dict[str, int]:
+        """Three more pushes to the default branch: it passes again, then dQ breaks, and stays broken."""
+        base, jobs = "5e6f" * 10, {}
+        pushes = (
+            ("d6e7", "Name the package as before", False),
+            ("e7f8", "Sum the rows of dS in BF16", True),
+            ("f809", "Say in the README how to install", True),
+        )
+        for place, (sha, message, broken) in enumerate(pushes):
+            head = self.commit(sha, message, 8.985 + place / 200, "Grace Hopper" if sha == "e7f8" else "Ada Lovelace")
+            job = self.job(head, base, 8.985 + place / 200)
+            report = report_of(head, base, broken=broken, base_broken=sha == "f809")
+            jobs[f"push-{sha}"], base = self.measured(job, report).id, head
+        return jobs
+
     def searches(self, jobs: dict[str, int]) -> None:
         """Two bisections: 1 found the broken commit, 2 goes on."""
         commits = [(sha * 10)[:40] for sha in ("1a2b", "2b3c", "3c4d", "4d5e", "5e6f", "6f70")]
@@ -359,7 +374,6 @@ def addresses(jobs: dict[str, int]) -> list[str]:
         "/training",
         "/training/story?detail=layers&backend=fa3",
         "/bisections",
-        "/bisections?state=failed",
         "/bisections/1",
         "/bisections/2",
         "/inputs",

@@ -195,6 +195,7 @@ def label_places(marks: tuple[Mark, ...]) -> dict[str, str]:
             other.time >= mark.time
             for other in marks
             if other is not mark
+            and (other.role == "subject") == (mark.role == "subject")
             and abs(other.time - mark.time) < 0.3 * width
             and abs(math.log10(other.error / mark.error)) < 0.07 * height
         ]

@@ -27,6 +27,7 @@ from gprojci_service.models import (
     Worker,
 )
 from gprojci_service.models.job import OBSERVING_KINDS
+from gprojci_service.models.regression import OPEN_REGRESSION_STATES
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,38 @@ def newest_decided_on_default_branch(session: Session, project_ids: Iterable[int
     )
     query = _job_rows().options(*_WITHOUT_EVIDENCE).where(Job.id.in_(newest))
     return {row[0].project_id: JobRow(*row) for row in session.execute(query)}
+
+
+def _judged_on_default_branch(project: Project, hardware: str) -> Select[Job, Project, Commit, PullRequest, Verdict]:
+    return (
+        _job_rows()
+        .options(*_WITHOUT_EVIDENCE)
+        .where(Job.project_id == project.id, Job.ref == project.default_branch, Job.pull_request_id.is_(None))
+        .where(Job.kind.not_in(OBSERVING_KINDS), Job.hardware == hardware, Verdict.id.is_not(None))
+    )
+
+
+def newest_green(session: Session, project: Project, before: Job) -> JobRow | None:
+    """The newest job of the default branch that passed before a job, on its hardware class."""
+    query = _judged_on_default_branch(project, before.hardware).where(Verdict.verdict == "pass", Job.id < before.id)
+    row = session.execute(query.order_by(Job.id.desc()).limit(1)).first()
+    return None if row is None else JobRow(*row)
+
+
+def judged_between(session: Session, project: Project, after: Job, last: Job, limit: int = 200) -> list[JobRow]:
+    """Judged jobs of the default branch after one and up to another of the same hardware class, oldest first."""
+    query = _judged_on_default_branch(project, last.hardware).where(Job.id > after.id, Job.id <= last.id)
+    return [JobRow(*row) for row in session.execute(query.order_by(Job.id).limit(limit))]
+
+
+def open_regressions(session: Session, project_ids: Iterable[int]) -> dict[int, int]:
+    """How many regressions are open, by project; a project that has none is left out."""
+    query = (
+        select(Regression.project_id, func.count())
+        .where(Regression.project_id.in_(list(project_ids)), Regression.state.in_(OPEN_REGRESSION_STATES))
+        .group_by(Regression.project_id)
+    )
+    return {row[0]: row[1] for row in session.execute(query)}
 
 
 def refs(session: Session, project_id: int) -> list[str]:

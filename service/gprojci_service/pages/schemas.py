@@ -72,22 +72,6 @@ class FindingView:
 
 
 @dataclass(frozen=True)
-class GateLine:
-    """A decided or running job on a project's card, with the reasons where it did not pass."""
-
-    row: JobRow
-    reasons: tuple[FindingView, ...]
-
-
-@dataclass(frozen=True)
-class ProjectCard:
-    """A project on the overview: its default branch first, then its open pull requests."""
-
-    project: Project
-    gates: tuple[GateLine, ...]
-
-
-@dataclass(frozen=True)
 class Scatter:
     """The accuracy-against-speed picture with every choice it can be given."""
 
@@ -114,20 +98,6 @@ class WorkerView:
     attempt: Attempt | None
     state: str
     software: str
-
-
-@dataclass(frozen=True)
-class OverviewView:
-    """The overview."""
-
-    cards: tuple[ProjectCard, ...]
-    scatter: Scatter | None
-    queue: tuple[tuple[str, int], ...]
-    oldest_waiting: datetime | None
-    workers: tuple[WorkerView, ...]
-    recent: tuple[JobRow, ...]
-    public_url: str
-    worker_words: str
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,16 @@ from gprojci_service.errors import ProjectNotFound
 from gprojci_service.models import Project, now
 from gprojci_service.models.job import JOB_STATES, OPEN_STATES
 from gprojci_service.pages import findings, repository
+from gprojci_service.pages.overview_views import GateLine, OverviewView, ProjectCard
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.scatter import pick, scatter
 from gprojci_service.pages.schemas import (
-    GateLine,
     JobsView,
-    OverviewView,
-    ProjectCard,
     ProjectView,
     WorkersView,
     WorkerView,
 )
+from gprojci_service.pages.since_green import since_green
 from gprojci_service.settings import Settings
 
 PAGE = 50
@@ -98,7 +97,16 @@ def _cards(
         verdict = whole.get(row.verdict.id) if row.verdict else None
         return GateLine(row, findings.reasons(verdict, at_most=2))
 
-    return tuple(ProjectCard(project, tuple(map(line, shown[project.id]))) for project in projects)
+    regressions = repository.open_regressions(session, [project.id for project in projects])
+    return tuple(
+        ProjectCard(
+            project,
+            tuple(map(line, shown[project.id])),
+            since_green(session, project, branch[project.id]) if project.id in branch else None,
+            regressions.get(project.id, 0),
+        )
+        for project in projects
+    )
 
 
 def project(session: Session, owner: str, name: str, choices: Mapping[str, str], before: int | None) -> ProjectView:

@@ -86,6 +86,12 @@ def report_values(session: Session, report_id: int, metrics: Iterable[str]) -> l
     return sorted(rows, key=lambda row: row.series.id)
 
 
+def job_values(session: Session, job_id: int, metrics: Iterable[str]) -> list[ValueRow]:
+    """The samples of a job's result with one of the metrics."""
+    report = select(Report.id).where(Report.job_id == job_id, Report.accepted.is_(True)).scalar_subquery()
+    return _values(session, and_(Sample.report_id == report, Series.metric.in_(list(metrics))))
+
+
 def earlier_head_values(
     session: Session, project_id: int, report_id: int, keys: list[tuple[str, str]], ref: str, limit: int
 ) -> list[ValueRow]:

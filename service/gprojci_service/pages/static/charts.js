@@ -27,6 +27,36 @@
   const local = (text) =>
     text?.replace?.(UTC, (found) => `${zoned.format(new Date(found.replace(" UTC", "Z").replace(" ", "T")))} (${found})`) ?? text;
 
+  // The part of a history that is looked at stands in the address: `SHA..SHA`, and the vertical ends where they differ.
+  const ZOOM = /^([0-9a-f]{4,40})\.\.([0-9a-f]{4,40})(?:,(-?[\d.e-]+)\.\.(-?[\d.e-]+))?$/;
+
+  function zoomed(places) {
+    const found = ZOOM.exec(new URLSearchParams(location.search).get("zoom") ?? "");
+    if (!found) return null;
+    const [first, last] = [found[1], found[2]].map((sha) =>
+      places.findIndex((place) => sha.startsWith(place.slice(3, 11)) || place.slice(3, 11).startsWith(sha)));
+    if (first < 0 || last < first) return null;
+    const wanted = { "xaxis.range": [first - 0.4, last + 0.4] };
+    if (found[3]) wanted["yaxis.range"] = [Number(found[3]), Number(found[4])];
+    return wanted;
+  }
+
+  function remember(box, places, whole) {
+    const [left, right] = box.layout.xaxis.range;
+    const first = Math.max(0, Math.ceil(left)), last = Math.min(places.length - 1, Math.floor(right));
+    const ends = box.layout.yaxis.range.map((end) => Number(end.toPrecision(4)));
+    const tall = !box.layout.yaxis.autorange && ends.some((end, place) => end !== whole[place]);
+    let zoom = "";
+    if (last >= first && (first > 0 || last < places.length - 1 || tall)) {
+      zoom = `${places[first].slice(3, 11)}..${places[last].slice(3, 11)}${tall ? `,${ends.join("..")}` : ""}`;
+    }
+    const address = new URL(location.href);
+    if (zoom) address.searchParams.set("zoom", zoom);
+    else address.searchParams.delete("zoom");
+    history.replaceState(null, "", address);
+    for (const field of document.querySelectorAll('input[name="zoom"]')) field.value = zoom;
+  }
+
   function draw(figure, paper = false) {
     const box = figure.querySelector(".plot");
     const source = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
@@ -58,8 +88,17 @@
       doubleClick: "reset",
     }).then(() => {
       box.setAttribute("data-drawn", "true");
-      if (box.dataset.listening) return;
+      const heard = box.dataset.listening;
       box.dataset.listening = "true";
+      if (meta?.places) {
+        const whole = box.layout.yaxis.range.map((end) => Number(end.toPrecision(4)));
+        const wanted = paper ? null : zoomed(meta.places);
+        if (wanted) Plotly.relayout(box, wanted);
+        if (!heard) box.on("plotly_relayout", (event) => {
+          if (Object.keys(event).some((key) => /^[xy]axis/.test(key))) remember(box, meta.places, whole);
+        });
+      }
+      if (heard) return;
       box.on("plotly_click", (event) => {
         const address = event.points[0]?.customdata;
         if (typeof address !== "string" || !address.startsWith("/") || address.startsWith("//")) return;
