@@ -55,6 +55,10 @@ class Sketch:
         """Adds a line from top to bottom at `x`."""
         self._add_shape("line", x0=x, x1=x, xref="x", y0=0, y1=1, yref="y domain", line=line)
 
+    def add_line(self, **properties: Any) -> None:
+        """Adds a line between two points, on the axes that are named."""
+        self._add_shape("line", **properties)
+
     def add_hrect(self, *, y0: float, y1: float, fillcolor: str) -> None:
         """Fills the figure from `y0` to `y1`, below everything else."""
         band = {"y0": y0, "y1": y1, "yref": "y", "fillcolor": fillcolor, "line": {"width": 0}, "layer": "below"}

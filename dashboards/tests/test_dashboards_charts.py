@@ -106,7 +106,7 @@ FULL: dict[str, Any] = {
         "dQ", ("L1.b0.h0", "L1.b0.h1"), ("gproj", "fp32"), ((0.3, 0.00001), (math.nan, None)), 0.0035
     ),
     "paired_ratios": paired_ratios.PairedRatiosData(
-        (paired_ratios.Comparison("head ÷ base", (1.01, 1.02, 0.99), 1.01, 0.99, 1.02),), 0.1
+        (paired_ratios.Comparison("head ÷ base", (1.01, 1.02, 0.99), 1.01, 0.99, 1.02, itself=True),), 0.1
     ),
     "training_curves": training_curves.CurvesData(
         (
@@ -337,6 +337,19 @@ def test_ratios_that_lie_far_apart_get_a_logarithmic_axis() -> None:
     assert 10 ** axes[1]["range"][0] < 1.0
     assert 10 ** axes[1]["range"][1] > 15.0
     assert "2 pairs over 5 processes, 2 void" in chart.figure(paired_ratios.PairedRatiosData((far,))).to_json()
+
+
+def test_what_is_compared_with_itself_has_an_axis_and_the_margin_of_its_own() -> None:
+    itself = paired_ratios.Comparison("head ÷ base", (1.0, 1.01), 1.005, 1.0, 1.01, itself=True)
+    peer = paired_ratios.Comparison("peer ÷ anchor", (0.3, 0.31), 0.305, 0.3, 0.31)
+    layout = paired_ratios.figure(paired_ratios.PairedRatiosData((peer, itself), 0.1)).layout
+    assert layout["xaxis"]["range"][0] > 0.9
+    assert layout["xaxis2"]["range"][0] < 0.31
+    assert layout["yaxis"]["domain"][0] > layout["yaxis2"]["domain"][1]
+    assert [shape["xref"] for shape in layout["shapes"] if shape["x0"] == 1.1] == ["x"]
+    alone = paired_ratios.figure(paired_ratios.PairedRatiosData((peer,), 0.1)).layout
+    assert "xaxis2" not in alone
+    assert not [shape for shape in alone["shapes"] if shape["x0"] == 1.1]
 
 
 def test_many_marks_are_told_apart_by_the_legend() -> None:

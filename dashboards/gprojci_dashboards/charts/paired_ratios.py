@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.sketch import Sketch, scatter
+from gprojci_dashboards.sketch import Sketch, Trace, scatter
 
 TITLE = "Paired timing ratios"
 LOGARITHMIC_FROM = 5.0
@@ -27,31 +27,68 @@ class Comparison:
     control: bool = False  # the A/A control: the same code on both sides
     void_pairs: int = 0  # thrown away because the device was slowed down while they were measured
     processes: int = 1  # of each side, that the pairs were spread over
+    itself: bool = False  # another revision of the same backend on the other side
 
 
 @dataclass(frozen=True)
 class PairedRatiosData:
-    """`margin` is the allowed increase as a fraction (0.1 = 10% slower), or None where speed is not gated."""
+    """`margin` is the allowed increase over the backend itself as a fraction (0.1 = 10% slower), or None where speed is
+    not gated."""
 
     comparisons: tuple[Comparison, ...]
     margin: float | None = None
 
 
 def figure(data: PairedRatiosData) -> Sketch:
-    """One row per comparison; the bar is the interval of the median."""
+    """One row per comparison; the bar is the interval of the median.
+
+    What is compared with itself (another revision, the A/A control) has a plane and an axis of its own above the
+    others: a hundredth matters there, and peers may be many times as fast.
+    """
     chart = Sketch()
-    rows = list(data.comparisons)
-    for row, comparison in enumerate(rows):
+    planes = [
+        plane
+        for plane in (
+            _Plane(tuple(one for one in data.comparisons if one.itself or one.control), data.margin),
+            _Plane(tuple(one for one in data.comparisons if not (one.itself or one.control)), None),
+        )
+        if plane.rows
+    ]
+    rows = len(data.comparisons)
+    theme.styled(chart, height=max(200, 46 + 54 * (len(planes) + rows)), legend=False)
+    chart.update_layout(margin={"l": 8, "r": 12, "t": 28, "b": 8})
+    top = 1.0
+    for index, plane in enumerate(planes or [_Plane((), None)]):
+        share = len(plane.rows) / rows * (1.0 if len(planes) == 1 else 0.86) if rows else 1.0
+        bottom = 0.0 if index == len(planes) - 1 or not planes else top - share
+        _draw(chart, plane, "" if index == 0 else "2", (bottom, top), last=index >= len(planes) - 1)
+        top = bottom - 0.14
+    return chart
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """Comparisons that share an axis."""
+
+    rows: tuple[Comparison, ...]
+    margin: float | None
+
+
+def _draw(chart: Sketch, plane: _Plane, suffix: str, domain: tuple[float, float], *, last: bool) -> None:
+    """Draws a plane between two heights (0 is the bottom of the figure, 1 its top)."""
+    axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+    refs = {"xref": f"x{suffix} domain", "yref": f"y{suffix}"}
+    for row, comparison in enumerate(plane.rows):
         tone = theme.SERIES[5] if comparison.control else theme.SERIES[0]
         chart.add_annotation(
             x=0,
-            xref="paper",
             xanchor="left",
             y=row - 0.36,
             yanchor="middle",
             text=html.escape(comparison.label),
             showarrow=False,
             font={"size": 12, "color": theme.INK.light},
+            **refs,
         )
         chart.add_trace(
             scatter(
@@ -61,82 +98,92 @@ def figure(data: PairedRatiosData) -> Sketch:
                 marker={"size": 5, "color": tone.light, "opacity": 0.35},
                 hovertemplate=f"{html.escape(comparison.label)}<br>one pair: %{{x:.3f}}×<extra></extra>",
                 showlegend=False,
+                **axes,
             )
         )
-        chart.add_trace(
-            scatter(
-                x=[comparison.ratio],
-                y=[row],
-                mode="markers",
-                marker={
-                    "symbol": "line-ns-open" if comparison.control else "diamond",
-                    "size": 12,
-                    "color": tone.light,
-                    "line": {"width": 2, "color": tone.light},
-                },
-                error_x={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [max(0.0, comparison.high - comparison.ratio)],
-                    "arrayminus": [max(0.0, comparison.ratio - comparison.low)],
-                    "color": tone.light,
-                    "thickness": 3,
-                    "width": 7,
-                },
-                hovertemplate=(
-                    f"<b>{html.escape(comparison.label)}</b><br>median {comparison.ratio:.3f}× "
-                    f"({comparison.low:.3f} … {comparison.high:.3f}), {len(comparison.ratios)} pairs"
-                    f"{f' over {comparison.processes} processes' if comparison.processes > 1 else ''}"
-                    f"{f', {comparison.void_pairs} void' if comparison.void_pairs else ''}<extra></extra>"
-                ),
-                showlegend=False,
-            )
-        )
-    chart.add_vline(x=1.0, line={"color": theme.AXIS.light, "width": 1.5})
-    if data.margin is not None:
-        chart.add_vline(x=1.0 + data.margin, line={"color": theme.LIMIT.light, "width": 1.5, "dash": "dash"})
+        chart.add_trace(_interval(comparison, row, tone, axes))
+    ends = {"yref": f"y{suffix} domain", "y0": 0, "y1": 1, "xref": f"x{suffix}"}
+    chart.add_line(x0=1.0, x1=1.0, line={"color": theme.AXIS.light, "width": 1.5}, **ends)
+    if plane.margin is not None:
+        limit = 1.0 + plane.margin
+        dashed = {"color": theme.LIMIT.light, "width": 1.5, "dash": "dash"}
+        chart.add_line(x0=limit, x1=limit, line=dashed, **ends)
         chart.add_annotation(
-            x=1.0 + data.margin,
+            x=limit,
+            xref=f"x{suffix}",
             y=1,
-            yref="paper",
+            yref=f"y{suffix} domain",
             yanchor="bottom",
-            text=f"margin +{data.margin:.0%}",
+            text=f"margin +{plane.margin:.0%}",
             showarrow=False,
             font={"size": 11, "color": theme.LIMIT.light},
         )
-    low, high = _window(data)
-    beyond = sum(not low <= ratio <= high for comparison in data.comparisons for ratio in comparison.ratios)
+    low, high = _window(plane)
+    beyond = sum(not low <= ratio <= high for comparison in plane.rows for ratio in comparison.ratios)
     if beyond:
         chart.add_annotation(
             x=1,
-            xref="paper",
+            xref=f"x{suffix} domain",
             xanchor="right",
             y=0,
-            yref="paper",
+            yref=f"y{suffix} domain",
             yanchor="bottom",
             text=f"{beyond} of the pairs beyond; a double click shows all",
             showarrow=False,
             font={"size": 11, "color": theme.AXIS.light},
         )
-    theme.styled(chart, height=max(200, 100 + 54 * len(rows)), legend=False)
+    title = "time ratio of one pair (left is faster)" if last else ""
     chart.update_layout(
-        margin={"l": 8, "r": 12, "t": 28, "b": 8},
-        xaxis=theme.axis("time ratio of one pair (left is faster)", **_extent(low, high)),
-        yaxis=theme.axis(
-            "",
-            showticklabels=False,
-            range=[len(rows) - 0.45, -0.6],
-            showgrid=False,
-            showline=False,
-        ),
+        **{
+            f"xaxis{suffix}": theme.axis(title, anchor=f"y{suffix}", **_extent(low, high)),
+            f"yaxis{suffix}": theme.axis(
+                "",
+                anchor=f"x{suffix}",
+                domain=list(domain),
+                showticklabels=False,
+                range=[len(plane.rows) - 0.45, -0.6],
+                showgrid=False,
+                showline=False,
+            ),
+        }
     )
-    return chart
 
 
-def _window(data: PairedRatiosData) -> tuple[float, float]:
+def _interval(comparison: Comparison, row: int, tone: theme.Tone, axes: dict[str, str]) -> Trace:
+    return scatter(
+        x=[comparison.ratio],
+        y=[row],
+        mode="markers",
+        marker={
+            "symbol": "line-ns-open" if comparison.control else "diamond",
+            "size": 12,
+            "color": tone.light,
+            "line": {"width": 2, "color": tone.light},
+        },
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [max(0.0, comparison.high - comparison.ratio)],
+            "arrayminus": [max(0.0, comparison.ratio - comparison.low)],
+            "color": tone.light,
+            "thickness": 3,
+            "width": 7,
+        },
+        hovertemplate=(
+            f"<b>{html.escape(comparison.label)}</b><br>median {comparison.ratio:.3f}× "
+            f"({comparison.low:.3f} … {comparison.high:.3f}), {len(comparison.ratios)} pairs"
+            f"{f' over {comparison.processes} processes' if comparison.processes > 1 else ''}"
+            f"{f', {comparison.void_pairs} void' if comparison.void_pairs else ''}<extra></extra>"
+        ),
+        showlegend=False,
+        **axes,
+    )
+
+
+def _window(plane: _Plane) -> tuple[float, float]:
     """What is shown at first: every interval, the margin, and the inner nine tenths of the pairs of each comparison."""
-    ends = [1.0, 1.0 + (data.margin or 0.0)]
-    for comparison in data.comparisons:
+    ends = [1.0, 1.0 + (plane.margin or 0.0)]
+    for comparison in plane.rows:
         pairs = sorted(comparison.ratios)
         cut = len(pairs) // 20
         ends += [comparison.low, comparison.high, *pairs[cut : len(pairs) - cut]]

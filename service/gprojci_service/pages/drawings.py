@@ -130,7 +130,15 @@ def paired_ratios(
     """Timing ratios of interleaved pairs by label; `margin` is the allowed increase, where speed is gated."""
     rows = (
         charted.Comparison(
-            label, item.ratios, item.ratio, item.low, item.high, item.control, item.void_pairs, item.processes
+            label,
+            item.ratios,
+            item.ratio,
+            item.low,
+            item.high,
+            item.control,
+            item.void_pairs,
+            item.processes,
+            item.backend == item.against_backend,
         )
         for label, item in compared
     )
