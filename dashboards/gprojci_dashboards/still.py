@@ -265,6 +265,6 @@ def pareto(data: ParetoData, title: str, subtitle: str) -> str:
             shift = -10 if vertical == "top" else 17
             bold = ' font-weight="600"' if subject else ""
             picture.text(across_at + aside, down_at + shift, mark.backend, colour, f'text-anchor="{anchor}"{bold}')
-    label = f"forward + backward time, relative to {data.anchor} (lower is faster)"
+    label = f"{data.timed} time, relative to {data.anchor} (lower is faster)"
     picture.frame(label, f"{tensor_name(data.tensor)} error, {data.statistic} over slices", x, y)
     return picture.svg()

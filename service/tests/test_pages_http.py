@@ -282,6 +282,8 @@ def test_the_overview_says_what_changed_since_the_last_green_commit(tmp_path: Pa
             jobs |= seed.broken_main()
             session.info.clear()
         then = client.get("/").text
+        steps = figures(client.get("/?time=step_ratio_anchor&case=1x4x1024x64.causal.bfloat16").text)[0]
+        kernels = figures(then)[0]
     assert first.count('<div class="since">') == then.count('<div class="since">') == 1
     # a build error has no values that could be compared
     assert f'First that did not pass: <a href="/jobs/{jobs["build_error"]}">' in first
@@ -291,6 +293,10 @@ def test_the_overview_says_what_changed_since_the_last_green_commit(tmp_path: Pa
     assert "2 judged commits" in then
     assert re.search(r"on late-keybias 0.195% → <strong[^>]*>33.2%</strong> \(170×\)", then)
     assert f"compare?base={'d6e7' * 3}&amp;head={'f809' * 3}" in then
+    assert kernels["layout"]["xaxis"]["title"]["text"].startswith("forward + backward time")
+    assert steps["layout"]["xaxis"]["title"]["text"].startswith("training step time")
+    (gproj,) = [trace for trace in steps["data"] if trace.get("name") == "gproj"]
+    assert gproj["x"] == [1.047]
 
 
 def test_a_job_says_what_was_told_to_github(tmp_path: Path) -> None:

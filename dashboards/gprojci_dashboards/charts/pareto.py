@@ -56,6 +56,8 @@ class ParetoData:
     statistic: str = "median"
     ceiling: float | None = None
     path: tuple[Step, ...] = ()
+    timed: str = "forward + backward"
+    """What the time is of."""
 
 
 def frontier(marks: tuple[Mark, ...]) -> list[Mark]:
@@ -111,7 +113,7 @@ def figure(data: ParetoData) -> Sketch:
     ticks, labels = theme.log_ticks(errors)
     times = [mark.time for mark in marks] + [step.time for step in data.path]
     wide = bool(times) and max(times) / min(times) > 5
-    x_axis = theme.axis(f"forward + backward time, relative to {data.anchor} (lower is faster)")
+    x_axis = theme.axis(f"{data.timed} time, relative to {data.anchor} (lower is faster)")
     if wide:
         x_axis |= {
             "type": "log",

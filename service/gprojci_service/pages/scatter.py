@@ -14,7 +14,7 @@ from gprojci_service.pages.repository import ReportFacts
 from gprojci_service.pages.schemas import Scatter
 from gprojci_service.pages.values_repository import ValueRow
 
-TIME = "forward_backward_ratio_anchor"
+TIMES = {"forward_backward_ratio_anchor": "forward + backward", "step_ratio_anchor": "training step"}
 ERRORS = ("dq_error", "dk_error", "dv_error", "o_error")
 PREFERRED_INPUT = "late-keybias"
 PATH_LENGTH = 8
@@ -29,7 +29,7 @@ def pick(wanted: str | None, offered: list[str], preferred: str = "") -> str:
 
 
 def scatter(session: Session, project: Project, choices: Mapping[str, str], projects: list[str]) -> Scatter | None:
-    """The picture for a project, with `choices` from the address (input, metric, case, hardware); None without data."""
+    """The picture for a project; `choices` (input, metric, time, …) come from the address. None without data."""
     hardwares = repository.measured_hardware(session, project.id)
     hardware = pick(choices.get("hardware"), hardwares)
     facts = None
@@ -38,11 +38,13 @@ def scatter(session: Session, project: Project, choices: Mapping[str, str], proj
     if facts is None:
         return None
     chosen = pick(choices.get("metric"), list(ERRORS))
-    values = values_repository.report_values(session, facts.report_id, (*ERRORS, f"{chosen}_worst", TIME))
+    values = values_repository.report_values(session, facts.report_id, (*ERRORS, f"{chosen}_worst", *TIMES))
+    times = [key for key in TIMES if any(row.series.metric == key for row in values)]
+    timed = pick(choices.get("time"), times) or next(iter(TIMES))
     inputs = list(dict.fromkeys(row.series.case for row in values if row.series.metric in ERRORS))
-    cases = list(dict.fromkeys(row.series.case for row in values if row.series.metric == TIME))
+    cases = list(dict.fromkeys(row.series.case for row in values if row.series.metric == timed))
     shown, case = pick(choices.get("input"), inputs, PREFERRED_INPUT), pick(choices.get("case"), cases)
-    marks = _marks(values, facts, chosen, shown, case)
+    marks = _marks(values, facts, (chosen, shown), (timed, case))
     if not marks:
         return None
     anchor = next((entry["backend"] for entry in facts.backends if entry["role"] == "anchor"), "the anchor")
@@ -51,12 +53,13 @@ def scatter(session: Session, project: Project, choices: Mapping[str, str], proj
         anchor=anchor,
         tensor=chosen.partition("_")[0],
         ceiling=findings.limit_of_metric(repository.policy_in_force(session, project.id), chosen),
-        path=tuple(_path(session, project, facts, chosen, shown, case)),
+        path=tuple(_path(session, project, facts, (chosen, shown), (timed, case))),
+        timed=TIMES[timed],
     )
     environment = facts.environment
     caption = (
-        f"{metric(chosen)} on {shown}, against the time of {case} on {environment['device_name']}. Bars reach to the "
-        "worst slice, the dotted line is the frontier, a faint trail the commits before."
+        f"{metric(chosen)} on {shown}, against the {TIMES[timed]} time of {case} on {environment['device_name']}. "
+        "Bars reach to the worst slice, the dotted line is the frontier, a faint trail the commits before."
     )
     if environment["device"] == "cpu":
         caption += " Emulated backends show a GPU kernel's rounding, not its speed."
@@ -70,6 +73,9 @@ def scatter(session: Session, project: Project, choices: Mapping[str, str], proj
         metric=chosen,
         metrics=ERRORS,
         metric_words={key: metric(key) for key in ERRORS},
+        time=timed,
+        times=tuple(times),
+        time_words=TIMES,
         case=case,
         cases=tuple(cases),
         hardware=hardware,
@@ -77,7 +83,9 @@ def scatter(session: Session, project: Project, choices: Mapping[str, str], proj
     )
 
 
-def _marks(values: list[ValueRow], facts: ReportFacts, chosen: str, shown: str, case: str) -> list[Mark]:
+def _marks(values: list[ValueRow], facts: ReportFacts, errors: tuple[str, str], times: tuple[str, str]) -> list[Mark]:
+    """A mark per backend; of errors and times come metric and case."""
+    chosen, shown = errors
     rows = [row for row in values if row.sample.revision != "base"]
     found = {(row.series.backend, row.series.metric, row.series.case): row.sample for row in rows}
     commits = {row.series.backend: row.commit for row in rows if row.sample.revision == "head"}
@@ -87,7 +95,7 @@ def _marks(values: list[ValueRow], facts: ReportFacts, chosen: str, shown: str, 
             continue
         name = entry["backend"]
         error, worst = found.get((name, chosen, shown)), found.get((name, f"{chosen}_worst", shown))
-        time = found.get((name, TIME, case))
+        time = found.get((name, *times))
         if error is None or (time is None and entry["role"] != "anchor"):
             continue
         middle = time.value if time else 1.0
@@ -114,13 +122,15 @@ def _said(commit: Commit) -> str:
     return f"{short_sha(commit.sha)} {first_line(commit.message, 70)}{f' · {author}' if author else ''}"
 
 
-def _path(session: Session, project: Project, facts: ReportFacts, chosen: str, shown: str, case: str) -> list[Step]:
-    keys = [(chosen, shown), (TIME, case)]
+def _path(
+    session: Session, project: Project, facts: ReportFacts, error: tuple[str, str], time: tuple[str, str]
+) -> list[Step]:
+    keys = [error, time]
     rows = values_repository.earlier_head_values(
         session, project.id, facts.report_id, keys, project.default_branch, PATH_LENGTH
     )
-    errors = {(row.job_id, row.series.backend): row for row in rows if row.series.metric == chosen}
-    times = {(row.job_id, row.series.backend): row for row in rows if row.series.metric == TIME}
+    errors = {(row.job_id, row.series.backend): row for row in rows if row.series.metric == error[0]}
+    times = {(row.job_id, row.series.backend): row for row in rows if row.series.metric == time[0]}
     return [
         Step(
             backend=key[1],

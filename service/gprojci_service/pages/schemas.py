@@ -84,6 +84,9 @@ class Scatter:
     metric: str
     metrics: tuple[str, ...]
     metric_words: dict[str, str]
+    time: str
+    times: tuple[str, ...]
+    time_words: dict[str, str]
     case: str
     cases: tuple[str, ...]
     hardware: str
