@@ -6,7 +6,8 @@ import gc
 import logging
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
@@ -26,7 +27,7 @@ from gprojci_service.inputs.endpoints import worker_router as worker_inputs
 from gprojci_service.jobs.endpoints import router as jobs
 from gprojci_service.notifications.endpoints import router as notifications
 from gprojci_service.operating.endpoints import router as operating
-from gprojci_service.pages import actions, regression_actions
+from gprojci_service.pages import actions, error_pages, regression_actions
 from gprojci_service.pages import endpoints as pages
 from gprojci_service.projects.endpoints import router as projects
 from gprojci_service.regressions.endpoints import router as regressions
@@ -108,14 +109,18 @@ def _answer(status: int, error: str, detail: str, headers: Any = None) -> JSONRe
     return JSONResponse({"error": error, "detail": detail}, status_code=status, headers=headers)
 
 
-async def _service_error(request: Request, error: Exception) -> JSONResponse:
+async def _service_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)
+    if getattr(request.state, "is_page", False):
+        return await run_in_threadpool(error_pages.answer, request, error)
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
     return _answer(error.status, type(error).__name__, error.detail, headers)
 
 
-async def _validation_error(request: Request, error: Exception) -> JSONResponse:
+async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    if getattr(request.state, "is_page", False):
+        return await run_in_threadpool(error_pages.invalid, request, error)
     first = error.errors()[0]
     return _answer(422, "InvalidRequest", f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
 

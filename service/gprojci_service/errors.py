@@ -4,13 +4,16 @@ from __future__ import annotations
 
 
 class ServiceError(Exception):
-    """Base of all errors a caller may see; `status` is the HTTP status, the message says what to do."""
+    """Base of all errors a caller may see; `status` is the HTTP status, the message says what to do, and `field` names
+    the field of a form that it is about, where it is about one."""
 
     status = 500
+    field = ""
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, *, field: str = "") -> None:
         super().__init__(detail)
         self.detail = detail
+        self.field = field or self.field
 
 
 class ConfigurationError(ServiceError):

@@ -388,6 +388,13 @@ def test_compare_explains_what_is_wrong(lived_in: tuple[TestClient, dict[str, in
     answer = client.get(f"/projects/gproj-ci/gproj/compare?{query}")
     assert answer.status_code == 404
     assert words in answer.text
+    field = re.search(
+        r'<input type="text" name="base"[^>]*aria-invalid="true"[^>]*><span class="problem"[^>]*>.*?</span>',
+        answer.text,
+        re.DOTALL,
+    )
+    assert field
+    assert words in field.group()
 
 
 def test_the_address_holds_the_choices(lived_in: tuple[TestClient, dict[str, int]]) -> None:

@@ -10,6 +10,8 @@ from fastapi.testclient import TestClient
 
 from gprojci_service.access import service as access
 from gprojci_service.access import sessions
+from gprojci_service.errors import JobNotOpen
+from gprojci_service.models import Job
 from gprojci_service.pages import actions
 from gprojci_service.settings import load_settings
 
@@ -195,3 +197,45 @@ def test_a_limit_is_accepted_on_the_page_and_shown_there(service, person, push_p
     assert "accepted by u: &lt;script&gt;known&lt;/script&gt;" in shown
     assert "Accept this finding" not in shown
     assert service.job(claimed["job"]["id"])["verdict"]["verdict"] == "pass"
+
+
+def test_a_mistake_stands_beside_its_field_with_what_was_entered(service, person, push_payload, make_report):
+    service.deliver("push", push_payload())
+    service.work_off()
+    service.hello()
+    claimed = service.claim().json()
+    body = {"fencing_token": 1, "status": "measured", "report": make_report(dq=0.0038)}
+    body["manifests"] = {"head": MANIFEST, "base": MANIFEST}
+    service.worker(f"/attempts/{claimed['attempt']['id']}/report", body)
+    service.work_off()
+    person.sign_in()
+    fields = {"csrf": person.mark("/jobs/1"), "finding": "gproj/dq_error_ceiling", "reason": " "}
+    answer = person.post("/jobs/1/accept", **fields)
+    assert answer.status_code == 422
+    assert 'name="reason" required maxlength="500" autocomplete="off" value=" " aria-invalid="true"' in answer.text
+    said = re.search(r'id="problem-accept-reason" role="alert">.*?</svg> (.*?)</span>', answer.text, re.DOTALL)
+    assert said
+    assert said.group(1).startswith("say why it is accepted")
+    answer = person.post("/jobs/1/accept", **fields | {"finding": "gproj/nothing", "reason": "a <b>good</b> one"})
+    assert answer.status_code == 409
+    assert 'id="problem-accept-finding"' in answer.text
+    assert 'value="a &lt;b&gt;good&lt;/b&gt; one"' in answer.text
+    answer = person.post("/jobs/1/cancel", csrf=fields["csrf"])  # about no field of a form
+    assert answer.status_code == 409
+    assert re.search(r'problem-bar" role="alert">.*job 1 is finished', answer.text, re.DOTALL)
+    assert person.post("/jobs/99/cancel", csrf=fields["csrf"]).status_code == 404
+
+
+def test_a_change_that_fails_half_way_is_not_kept(service, person, push_payload, monkeypatch):
+    service.deliver("push", push_payload())
+    service.work_off()
+    person.sign_in()
+
+    def half_way(session, job_id, reason):
+        session.get_one(Job, job_id).detail = "half of a change"
+        session.flush()
+        raise JobNotOpen("no further")
+
+    monkeypatch.setattr(actions.jobs, "cancel", half_way)
+    assert person.post("/jobs/1/cancel", csrf=person.mark("/jobs/1")).status_code == 409
+    assert service.job(1)["detail"] is None

@@ -16,17 +16,25 @@ from gprojci_service.settings import Settings
 class NothingToAccept(Conflict):
     """The commit has no verdict yet, or this limit is not broken."""
 
+    field = "finding"
+
 
 class NotAcceptable(Conflict):
     """NaN, Inf or a backend without a result: nothing that a person could weigh."""
+
+    field = "finding"
 
 
 class AcceptedAlready(Conflict):
     """Somebody has accepted this limit for this commit."""
 
+    field = "finding"
+
 
 class OverrideReasonMissing(InvalidRequest):
     """Accepting a broken limit needs a reason."""
+
+    field = "reason"
 
 
 def accept(

@@ -32,7 +32,9 @@ async def _form(request: Request) -> dict[str, str]:
     if kind != "application/x-www-form-urlencoded":
         raise InvalidRequest("a form is needed, as the pages have it; programs use the REST API")
     body = await read_limited(request, FORM_BYTES, "the length of a form")
-    return dict(parse_qsl(body.decode("utf-8", "replace").replace("\x00", ""), keep_blank_values=True))
+    form = dict(parse_qsl(body.decode("utf-8", "replace").replace("\x00", ""), keep_blank_values=True))
+    request.state.form = form  # for the page that shows it again
+    return form
 
 
 Form = Annotated[dict[str, str], Depends(_form)]
@@ -95,7 +97,8 @@ def sign_out(request: Request, session: SessionDep, form: Form) -> Response:
 @router.post("/jobs/{job_id}/approve")
 def approve(session: SessionDep, visitor: Writer, form: Form, job_id: JobId) -> Response:
     if form.get("looked") != "yes":
-        raise InvalidRequest("look at the commit's changes and say so in the form: its code will run on the workers")
+        problem = "look at the commit's changes and say so in the form: its code will run on the workers"
+        raise InvalidRequest(problem, field="looked")
     jobs.approve(session, job_id, form.get("head_sha", ""), visitor.name)
     return _to(f"/jobs/{job_id}")
 

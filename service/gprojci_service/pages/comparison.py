@@ -37,7 +37,7 @@ def compare(session: Session, owner: str, name: str, choices: Mapping[str, str])
     try:
         return _compared(session, project, base, head, commits, choices)
     except CannotCompare as reason:
-        return CompareView(project, base, head, commits, problem=reason.detail)
+        return CompareView(project, base, head, commits, problem=reason.detail, wrong=reason.field)
 
 
 def _compared(

@@ -13,8 +13,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi import Path as PathParameter
-from fastapi.concurrency import run_in_threadpool
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from plotly.offline import get_plotlyjs
@@ -23,7 +21,6 @@ from sqlalchemy.orm import Session
 from gprojci_service import __version__
 from gprojci_service.access import sessions
 from gprojci_service.access.service import SessionDep, require_read
-from gprojci_service.errors import ServiceError, Unauthorized
 from gprojci_service.pages import (
     bisections,
     comparison,
@@ -65,25 +62,16 @@ _FOREVER = "public, max-age=31536000, immutable"
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages too."""
+    """A route whose errors are pages too: `error_pages.answer` makes them, once the transaction has ended."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
-        async def with_error_pages(request: Request) -> Response:
-            try:
-                return await handler(request)
-            except Unauthorized as error:
-                return await run_in_threadpool(_ask_to_sign_in, request, error.detail)
-            except ServiceError as error:
-                words = {403: "Not allowed", 404: "Not found"}.get(error.status, "That did not work")
-                return render(request, "error.html", status=error.status, title=words, detail=error.detail)
-            except RequestValidationError as error:
-                first = error.errors()[0]
-                detail = f"{first['loc'][-1]}: {first['msg']}"
-                return render(request, "error.html", status=422, title="This address is not right", detail=detail)
+        async def as_page(request: Request) -> Response:
+            request.state.is_page = True
+            return await handler(request)
 
-        return with_error_pages
+        return as_page
 
 
 def look_at_visitor(request: Request, session: SessionDep) -> sessions.Visitor | None:
@@ -126,7 +114,10 @@ def render(
         context |= {"plotly_url": plotly_url(), "plotly_marks": _plotly()[3]}
     known = getattr(request.state, "visitor", None)
     visitor = known if known is not None and known.token is not None else None
-    text = _environment().get_template(template).render(request=request, visitor=visitor, **context)
+    fault = getattr(request.state, "fault", None)  # of a form on this page that was sent in vain
+    status = status if fault is None else fault.status
+    context |= {"request": request, "visitor": visitor, "fault": fault}
+    text = _environment().get_template(template).render(**context)
     headers = HEADERS | (headers or {})
     if visitor is not None or "csrf" in context:
         # Kept by nobody, and not compressed: the length of a compressed page would tell the form's mark (BREACH).
@@ -156,12 +147,6 @@ def set_session(request: Request, answer: Response, cookie: str, max_age: int | 
     """Gives the browser a session's cookie, for so many seconds; until it is closed where none are given."""
     secure = request.app.state.settings.public_url.startswith("https://")
     answer.set_cookie(sessions.COOKIE, cookie, max_age=max_age, httponly=True, samesite="strict", secure=secure)
-
-
-def _ask_to_sign_in(request: Request, problem: str) -> Response:
-    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    with request.app.state.database.session(writes=False) as session:
-        return sign_in_page(request, session, asked if request.method == "GET" else "/", status=401, problem=problem)
 
 
 def _compressed(request: Request, body: bytes, kind: str, status: int, headers: dict[str, str]) -> Response:

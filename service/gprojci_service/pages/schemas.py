@@ -169,6 +169,8 @@ class CompareView:
     commits: tuple[Commit, ...]
     recent: tuple[JobRow, ...] = ()
     problem: str = ""
+    wrong: str = ""
+    """The field that the problem is about: base or head."""
     sides: tuple[Side, ...] = ()
     same_session: bool = False
     warning: str = ""

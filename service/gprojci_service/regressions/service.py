@@ -33,13 +33,19 @@ SERVICE = "gprojci"
 class ReasonMissing(InvalidRequest):
     """Ignoring a regression needs a reason."""
 
+    field = "reason"
+
 
 class FixMissing(InvalidRequest):
     """A regression is fixed by a commit, which has to be named."""
 
+    field = "commit"
+
 
 class TransitionForbidden(Conflict):
     """The regression cannot go from its state to that one."""
+
+    field = "state"
 
 
 def get(session: Session, regression_id: int) -> Regression:
@@ -160,7 +166,7 @@ def comment(session: Session, regression_id: int, text: str, *, author: str) -> 
         InvalidRequest: there is nothing in it.
     """
     if not text.strip():
-        raise InvalidRequest("text: an empty comment says nothing")
+        raise InvalidRequest("text: an empty comment says nothing", field="text")
     return note(session, get(session, regression_id), "comment", author=author, text=text.strip())
 
 

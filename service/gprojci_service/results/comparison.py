@@ -86,7 +86,7 @@ def of_commits(session: Session, project: Project, base: str, head: str) -> Comp
     together = repository.newest_report_of(session, project.id, newer.sha, older.sha)
     if together is not None:
         return _compared(session, older.sha, newer.sha, ((together, "base"), (together, "head")))
-    sources = (_source(session, project, older), _source(session, project, newer))
+    sources = (_source(session, project, older, "base"), _source(session, project, newer, "head"))
     return _compared(session, older.sha, newer.sha, sources)
 
 
@@ -115,23 +115,23 @@ def _compared(session: Session, base: str, head: str, sources: tuple[Source, Sou
 
 def _commit(session: Session, project: Project, text: str, which: str) -> Commit:
     if not re.fullmatch(r"[0-9a-f]{4,40}", text):
-        raise CannotCompare(f"Give the {which} commit as 4 to 40 hexadecimal digits of its SHA.")
+        raise CannotCompare(f"Give the {which} commit as 4 to 40 hexadecimal digits of its SHA.", field=which)
     found = projects.commits_by_prefix(session, project.id, text)
     if not found:
-        raise CannotCompare(f"No commit known here begins with {text}.")
+        raise CannotCompare(f"No commit known here begins with {text}.", field=which)
     if len(found) > 1:
-        raise CannotCompare(f"More than one commit begins with {text}; give more digits.")
+        raise CannotCompare(f"More than one commit begins with {text}; give more digits.", field=which)
     return found[0]
 
 
-def _source(session: Session, project: Project, commit: Commit) -> Source:
+def _source(session: Session, project: Project, commit: Commit, which: str) -> Source:
     """The newest result of a commit and the revision it has there."""
     report = repository.newest_report_of(session, project.id, commit.sha)
     if report is not None:
         return report, "head"
     report = repository.newest_report_with_base(session, project.id, commit.sha)
     if report is None:
-        raise CannotCompare(f"Commit {commit.sha[:8]} has no result (yet).")
+        raise CannotCompare(f"Commit {commit.sha[:8]} has no result (yet).", field=which)
     return report, "base"
 
 
