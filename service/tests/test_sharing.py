@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ from xml.etree import ElementTree
 
 import pytest
 from fastapi.testclient import TestClient
+from PIL import Image
 
 from gprojci_service.access import service as access
 from gprojci_service.app import create_app
 from gprojci_service.models import Job, Project, Verdict
 from gprojci_service.models.job import OBSERVING_KINDS
+from gprojci_service.sharing import card
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_seed import NASTY, Seed, settings_for
@@ -189,6 +192,61 @@ def test_a_link_to_a_page_says_what_is_there(client: TestClient) -> None:
         assert client.get(address).text.count('property="og:title"') == 1
 
 
+@pytest.mark.parametrize(
+    ("address", "width", "height"),
+    [
+        ("previews/jobs/6.png", 1200, 630),
+        ("previews/jobs/8.png", 1200, 630),  # it runs
+        ("previews/jobs/12.png", 1200, 630),  # it waits
+        ("previews/bisections/1.png", 1200, 630),
+        ("previews/bisections/2.png", 1200, 630),
+        (f"embed/{PROJECT}/pareto.png?metric=dk_error", 1520, 800),
+        (f"embed/{PROJECT}/history.png", 1520, 800),
+    ],
+)
+def test_a_picture_in_pixels(client: TestClient, address: str, width: int, height: int) -> None:
+    answer = client.get(f"/{address}")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+    picture = Image.open(io.BytesIO(answer.content))
+    assert (picture.format, picture.size) == ("PNG", (width, height))
+    assert len(picture.convert("RGB").getcolors(1 << 20)) > 20  # more than a plane: letters are smoothed
+    again = client.get(f"/{address}", headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
+
+
+def test_a_preview_says_the_verdict_and_why() -> None:
+    text = card.svg(
+        card.Card("fail", "the gate fails", f"Faster {NASTY} {'long ' * 40}", ("dQ error is 33.2%",) * 9, "o/r")
+    )
+    root = ElementTree.fromstring(text)
+    lines = [element.text or "" for element in root.iter(f"{SVG}text")]
+    assert lines[0] == "the gate fails"
+    assert lines[1].startswith("Faster <script>")
+    assert lines[2].endswith("…")
+    assert lines.count("dQ error is 33.2%") == 3
+    assert lines[-2:] == ["o/r", "GProj CI"]
+
+
+def test_pages_name_their_previews_where_anybody_may_read(client: TestClient) -> None:
+    named = {
+        "/jobs/6": "/previews/jobs/6.png",
+        "/bisections/1": "/previews/bisections/1.png",
+        f"/projects/{PROJECT}": f"/embed/{PROJECT}/pareto.png",
+        f"/projects/{PROJECT}/history?backend=gproj": f"/embed/{PROJECT}/history.png?backend=gproj",
+    }
+    for address, path in named.items():
+        found = re.search(r'property="og:image" content="http://127.0.0.1:8000([^"]+)"', client.get(address).text)
+        assert found, address
+        assert found.group(1) == path
+        assert client.get(path).status_code == 200
+    assert "og:image" not in client.get("/jobs").text
+
+
+@pytest.mark.parametrize("address", ["jobs/999", "regressions/1", "bisections/9", "workers/1"])
+def test_there_is_no_preview_of_what_is_not_there(client: TestClient, address: str) -> None:
+    assert client.get(f"/previews/{address}.png").status_code == 404
+
+
 def test_where_reading_is_closed_nothing_is_shared(tmp_path: Path) -> None:
     settings = settings_for(tmp_path).model_copy(update={"public_read": False})
     app = create_app(settings)
@@ -197,7 +255,10 @@ def test_where_reading_is_closed_nothing_is_shared(tmp_path: Path) -> None:
         session.add(Project(name="new/born", clone_url="https://github.com/new/born.git"))
         _, secret = access.create_token(session, "reader", "write")
     with TestClient(app) as client:
-        for address in ("/badges/new/born/gate.svg", "/projects/new/born/feed.atom", "/embed/new/born/history.svg"):
+        pictures = ("/embed/new/born/history.svg", "/embed/new/born/history.png", "/previews/jobs/1.png")
+        for address in ("/badges/new/born/gate.svg", "/projects/new/born/feed.atom", *pictures):
             assert client.get(address).status_code == 401
+        signed_in = client.get("/projects/new/born", headers={"Authorization": f"Bearer {secret}"})
+        assert "og:image" not in signed_in.text
         answer = client.get("/badges/new/born/gate.svg", headers={"Authorization": f"Bearer {secret}"})
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "private, no-cache")

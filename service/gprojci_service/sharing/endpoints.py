@@ -1,4 +1,4 @@
-"""HTTP: badges, the feed, and charts as pictures and frames; what a page elsewhere asks for, so briefly cached."""
+"""HTTP: badges, the feed, charts as pictures and frames, link previews; what is asked for elsewhere, so cached."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from gprojci_service.access.service import SessionDep, require_read
+from gprojci_service.identifier import RowId
 from gprojci_service.pages.endpoints import CONTENT_SECURITY_POLICY, render
-from gprojci_service.sharing import service
+from gprojci_service.sharing import card, previews, service
 from gprojci_service.sharing.badge import svg
+from gprojci_service.sharing.raster import png
 
 SECONDS = 300
 """How long a copy may be kept; READMEs on GitHub are shown through a cache that keeps to it."""
+PIXELS = 1520
+"""Width of a chart as a PNG: two for each of the SVG's."""
 _PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # the file has one style element and no script
 _FRAME_POLICY = CONTENT_SECURITY_POLICY.replace("frame-ancestors 'none'", "frame-ancestors *")
 
@@ -54,6 +58,20 @@ def picture(
 ) -> Response:
     drawn = service.picture(session, owner, repo, chart, request.query_params, backend or [])
     return _kept(request, drawn.encode(), "image/svg+xml")
+
+
+@router.get("/embed/{owner}/{repo}/{chart}.png")
+def pixels(
+    request: Request, session: SessionDep, owner: str, repo: str, chart: str, backend: Backends = None
+) -> Response:
+    drawn = service.picture(session, owner, repo, chart, request.query_params, backend or [])
+    return _kept(request, png(drawn, PIXELS), "image/png")
+
+
+@router.get("/previews/{kind}/{number}.png")
+def preview(request: Request, session: SessionDep, kind: str, number: RowId) -> Response:
+    """What is shown beside a link to the page `/<kind>/<number>`."""
+    return _kept(request, png(card.svg(previews.card(session, kind, number)), card.WIDTH), "image/png")
 
 
 @router.get("/embed/{owner}/{repo}/{chart}")
