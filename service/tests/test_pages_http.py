@@ -21,6 +21,7 @@ from gprojci_service.app import create_app
 from gprojci_service.cli import cli
 from gprojci_service.gate import overrides
 from gprojci_service.models import GithubReport, Job
+from gprojci_service.pages import job_list
 from gprojci_suite.contract import bundled, input_file
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -256,6 +257,66 @@ def test_an_example_of_real_hardware_is_a_page(lived_in: tuple[TestClient, dict[
         assert [backend for backend in measured if f"{backend}" not in words_of(text)] == []
         failed = [entry["backend"] for entry in report["backends"] if entry["status"] != "ok"]
         assert [backend for backend in failed if backend not in words_of(section(text, "failed"))] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("q=%237", ["broken"]),
+        ("q=6F70", ["broken"]),
+        ("q=projection+skip", ["broken"]),
+        ("q=mallory&state=pass", ["fixed"]),
+        ("q=100%25", []),
+        ("state=queued", ["queued"]),
+        ("kind=pull_request&sort=oldest", ["broken", "fixed", "waiting"]),
+        ("kind=pull_request&hardware=cpu&project=gproj-ci/gproj", ["waiting", "fixed", "broken"]),
+        ("kind=bisect", []),
+        ("kind=nonsense&q=%237&hardware=abacus", ["broken"]),
+    ],
+)
+def test_jobs_are_filtered_searched_and_sorted(
+    lived_in: tuple[TestClient, dict[str, int]], query: str, names: list[str]
+) -> None:
+    client, jobs = lived_in
+    page = client.get(f"/jobs?{query}").text
+    shown = re.findall(r'<th scope="row" class="title-cell"><a href="/jobs/(\d+)">', page)
+    assert [int(number) for number in shown] == [jobs[name] for name in names]
+    assert ("No job" in page) == (not names)
+
+
+def test_a_long_list_of_jobs_is_paged_with_what_is_chosen(
+    lived_in: tuple[TestClient, dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, jobs = lived_in
+    monkeypatch.setattr(job_list, "PAGE", 2)
+    for sort, order in (("newest", -1), ("oldest", 1)):
+        seen, address = [], f"/jobs?q=main&sort={sort}"
+        while address:
+            page = client.get(address).text
+            seen += [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', page)]
+            found = re.search(r'<a class="button" href="([^"]+)">(?:Older|Later) jobs', page)
+            address = html.unescape(found.group(1)) if found else ""
+            assert not address or "q=main" in address
+        assert seen == sorted(set(seen), reverse=order < 0)
+        assert len(seen) == sum(not name.endswith(".json.gz") for name in jobs) - 3  # without the pull requests'
+
+
+def test_the_queue_stands_in_the_order_of_claiming(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    app = create_app(settings)
+    app.state.database.migrate()
+    with app.state.database.session(writes=True) as session:
+        seed = Seed(session, settings)
+        order = (("backfill", 2), ("bisect", 1), ("push", 0))
+        made = []
+        for place, (kind, priority) in enumerate(order):
+            job = seed.job(seed.commit(f"{place}abc", kind, place), None, place)
+            job.kind, job.priority = kind, priority
+            made.append(job.id)
+        session.info.clear()
+    with TestClient(app) as client:
+        page = client.get("/jobs?state=queued").text
+    assert [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', page)] == made[::-1]
 
 
 def test_the_reader_reaches_the_cause_in_two_clicks(lived_in: tuple[TestClient, dict[str, int]]) -> None:

@@ -28,6 +28,7 @@ from gprojci_service.pages import (
     imported,
     input_sets,
     job,
+    job_list,
     regressions,
     service,
     training,
@@ -184,8 +185,9 @@ def project_compare(request: Request, session: SessionDep, owner: str, repo: str
 
 
 @router.get("/jobs")
-def jobs(request: Request, session: SessionDep, state: str = "", before: Before = None) -> Response:
-    return render(request, "jobs.html", view=service.jobs(session, state, before), section="jobs")
+def jobs(request: Request, session: SessionDep, before: Before = None, after: Before = None) -> Response:
+    view = job_list.jobs(session, request.query_params, before, after)
+    return render(request, "jobs.html", view=view, section="jobs")
 
 
 @router.get("/jobs/{job_id}")

@@ -35,8 +35,6 @@ class SinceGreen:
     green: JobRow
     broke: JobRow
     """The first that did not pass."""
-    reasons: tuple[FindingView, ...]
-    """Why it did not."""
     commits: int
     """Judged commits after the green one."""
     moved: tuple[Moved, ...]

@@ -55,7 +55,8 @@ class JobRow:
         return (self.job.finished_at - self.job.started_at).total_seconds()
 
 
-def _job_rows() -> Select[Job, Project, Commit, PullRequest, Verdict]:
+def job_query() -> Select[Job, Project, Commit, PullRequest, Verdict]:
+    """Jobs with what a list says about them."""
     return (
         select(Job, Project, Commit, PullRequest, Verdict)
         .join(Project, Project.id == Job.project_id)
@@ -66,7 +67,7 @@ def _job_rows() -> Select[Job, Project, Commit, PullRequest, Verdict]:
 
 
 # The evidence of a verdict is some hundred findings long, and lists do not show it.
-_WITHOUT_EVIDENCE = (defer(Verdict.evidence, raiseload=True), defer(Verdict.policy, raiseload=True))
+WITHOUT_EVIDENCE = (defer(Verdict.evidence, raiseload=True), defer(Verdict.policy, raiseload=True))
 
 
 def projects(session: Session) -> list[Project]:
@@ -81,39 +82,15 @@ def project_by_name(session: Session, name: str) -> Project | None:
 
 def job_row(session: Session, job_id: int) -> JobRow | None:
     """One job."""
-    row = session.execute(_job_rows().where(Job.id == job_id)).first()
+    row = session.execute(job_query().where(Job.id == job_id)).first()
     return None if row is None else JobRow(*row)
-
-
-def job_rows(
-    session: Session,
-    *,
-    project_id: int | None = None,
-    state: str | None = None,
-    ref: str | None = None,
-    before: int | None = None,
-    limit: int = 50,
-) -> list[JobRow]:
-    """Jobs, newest first. `state` is a job state or a verdict; `before` a job id to page on from."""
-    query = _job_rows().options(*_WITHOUT_EVIDENCE).order_by(Job.id.desc()).limit(limit)
-    if project_id is not None:
-        query = query.where(Job.project_id == project_id)
-    if state in ("pass", "fail", "neutral", "error"):
-        query = query.where(Verdict.verdict == state)
-    elif state is not None:
-        query = query.where(Job.state == state)
-    if ref is not None:
-        query = query.where(Job.ref == ref, Job.pull_request_id.is_(None))
-    if before is not None:
-        query = query.where(Job.id < before)
-    return [JobRow(*row) for row in session.execute(query)]
 
 
 def measured_against_base(session: Session, project_id: int, limit: int) -> list[JobRow]:
     """The newest jobs of a project that measured head and base in one session."""
     query = (
-        _job_rows()
-        .options(*_WITHOUT_EVIDENCE)
+        job_query()
+        .options(*WITHOUT_EVIDENCE)
         .join(Report, and_(Report.job_id == Job.id, Report.accepted.is_(True)))
         .where(Job.project_id == project_id, Job.merge_base_sha.is_not(None))
         .order_by(Job.id.desc())
@@ -131,7 +108,7 @@ def newest_job_of_open_pull_requests(session: Session, project_ids: Iterable[int
         .where(Job.kind != "baseline")  # asked for beside the one that decides the merge
         .group_by(Job.pull_request_id)
     )
-    query = _job_rows().options(*_WITHOUT_EVIDENCE).where(Job.id.in_(newest))
+    query = job_query().options(*WITHOUT_EVIDENCE).where(Job.id.in_(newest))
     rows = session.execute(query.order_by(Job.id.desc()).limit(limit))
     return [JobRow(*row) for row in rows]
 
@@ -146,14 +123,14 @@ def newest_decided_on_default_branch(session: Session, project_ids: Iterable[int
         .where(Job.kind.not_in(OBSERVING_KINDS))
         .group_by(Job.project_id)
     )
-    query = _job_rows().options(*_WITHOUT_EVIDENCE).where(Job.id.in_(newest))
+    query = job_query().options(*WITHOUT_EVIDENCE).where(Job.id.in_(newest))
     return {row[0].project_id: JobRow(*row) for row in session.execute(query)}
 
 
 def _judged_on_default_branch(project: Project, hardware: str) -> Select[Job, Project, Commit, PullRequest, Verdict]:
     return (
-        _job_rows()
-        .options(*_WITHOUT_EVIDENCE)
+        job_query()
+        .options(*WITHOUT_EVIDENCE)
         .where(Job.project_id == project.id, Job.ref == project.default_branch, Job.pull_request_id.is_(None))
         .where(Job.kind.not_in(OBSERVING_KINDS), Job.hardware == hardware, Verdict.id.is_not(None))
     )

@@ -187,16 +187,6 @@ class CompareView:
 
 
 @dataclass(frozen=True)
-class JobsView:
-    """The list of jobs."""
-
-    rows: tuple[JobRow, ...]
-    state: str
-    filters: tuple[tuple[str, str, int], ...]
-    older: str | None
-
-
-@dataclass(frozen=True)
 class WorkersView:
     """The list of workers."""
 

@@ -10,13 +10,12 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.errors import ProjectNotFound
 from gprojci_service.models import Project, now
-from gprojci_service.models.job import JOB_STATES, OPEN_STATES
-from gprojci_service.pages import findings, repository
+from gprojci_service.models.job import OPEN_STATES
+from gprojci_service.pages import findings, jobs_repository, repository
 from gprojci_service.pages.overview_views import GateLine, OverviewView, ProjectCard
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.scatter import pick, scatter
 from gprojci_service.pages.schemas import (
-    JobsView,
     ProjectView,
     WorkersView,
     WorkerView,
@@ -25,18 +24,6 @@ from gprojci_service.pages.since_green import since_green
 from gprojci_service.settings import Settings
 
 PAGE = 50
-STATES = (
-    ("", "all"),
-    ("queued", "queued"),
-    ("running", "running"),
-    ("awaiting_approval", "awaiting approval"),
-    ("draft", "draft"),
-    ("pass", "pass"),
-    ("fail", "fail"),
-    ("neutral", "cannot tell"),
-    ("error", "error"),
-    ("cancelled", "cancelled"),
-)
 AWAY_AFTER_HEARTBEATS = 6
 
 
@@ -77,7 +64,7 @@ def overview(session: Session, settings: Settings, choices: Mapping[str, str]) -
         ),
         oldest_waiting=repository.oldest_waiting(session),
         workers=workers[:8],
-        recent=tuple(repository.job_rows(session, limit=8)),
+        recent=tuple(jobs_repository.job_rows(session, limit=8)),
         public_url=settings.public_url,
         worker_words=f"{present} of them {'is' if present == 1 else 'are'} here now" if workers else "none is here yet",
     )
@@ -118,7 +105,8 @@ def project(session: Session, owner: str, name: str, choices: Mapping[str, str],
     found = project_named(session, owner, name)
     refs = repository.refs(session, found.id)
     ref = pick(choices.get("ref"), ["", *refs])
-    rows = repository.job_rows(session, project_id=found.id, ref=ref or None, before=before, limit=PAGE + 1)
+    chosen = jobs_repository.JobFilter(project_id=found.id, ref=ref)
+    rows = jobs_repository.job_rows(session, chosen, before=before, limit=PAGE + 1)
     return ProjectView(
         project=found,
         pull_requests=tuple(repository.newest_job_of_open_pull_requests(session, [found.id])),
@@ -134,20 +122,6 @@ def project(session: Session, owner: str, name: str, choices: Mapping[str, str],
 def ref_words(refs: list[str]) -> dict[str, str]:
     """How a choice of branches reads."""
     return {"": "all branches"} | {ref: ref for ref in refs}
-
-
-def jobs(session: Session, state: str, before: int | None) -> JobsView:
-    """The list of jobs."""
-    state = pick(state, [key for key, _ in STATES])
-    counts = repository.job_counts(session)
-    total = sum(counts.get(key, 0) for key in JOB_STATES)
-    rows = repository.job_rows(session, state=state or None, before=before, limit=PAGE + 1)
-    return JobsView(
-        rows=tuple(rows[:PAGE]),
-        state=state,
-        filters=tuple((key, name, counts.get(key, 0) if key else total) for key, name in STATES),
-        older=_older("/jobs", rows, {"state": state}),
-    )
 
 
 def workers(session: Session, settings: Settings) -> WorkersView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Project
-from gprojci_service.pages import findings, repository, values_repository
+from gprojci_service.pages import repository, values_repository
 from gprojci_service.pages.formatting import by_unit, metric, ratio
 from gprojci_service.pages.overview_views import Moved, SinceGreen
 from gprojci_service.pages.repository import JobRow
@@ -28,11 +28,9 @@ def since_green(session: Session, project: Project, newest: JobRow) -> SinceGree
         return None
     later = repository.judged_between(session, project, green.job, newest.job)
     broke = next(row for row in later if row.verdict is not None and row.verdict.verdict != "pass")
-    whole = repository.evidence_of(session, [broke.verdict.id] if broke.verdict else [])
     return SinceGreen(
         green=green,
         broke=broke,
-        reasons=findings.reasons(next(iter(whole.values()), None), at_most=2),
         commits=len({row.job.head_sha for row in later}),
         moved=_moved(session, green.job.id, newest.job.id),
         compare=f"/projects/{project.name}/compare?base={green.job.head_sha[:12]}&head={newest.job.head_sha[:12]}",
@@ -40,13 +38,14 @@ def since_green(session: Session, project: Project, newest: JobRow) -> SinceGree
 
 
 def _moved(session: Session, green: int, now: int) -> tuple[Moved, ...]:
-    sides = []
-    for job_id in (green, now):
-        rows = values_repository.job_values(session, job_id, _METRICS)
-        sides.append({row.series.id: row for row in rows if row.sample.revision == "head"})
+    rows = values_repository.job_values(session, (green, now), _METRICS)
+    before_by_series, after = (
+        {row.series.id: row for row in rows if (row.job_id, row.sample.revision) == (job_id, "head")}
+        for job_id in (green, now)
+    )
     found = []
-    for key, row in sides[1].items():
-        before = sides[0].get(key)
+    for key, row in after.items():
+        before = before_by_series.get(key)
         if before is None or not before.sample.value > 0:
             continue
         times = row.sample.value / before.sample.value

@@ -86,10 +86,10 @@ def report_values(session: Session, report_id: int, metrics: Iterable[str]) -> l
     return sorted(rows, key=lambda row: row.series.id)
 
 
-def job_values(session: Session, job_id: int, metrics: Iterable[str]) -> list[ValueRow]:
-    """The samples of a job's result with one of the metrics."""
-    report = select(Report.id).where(Report.job_id == job_id, Report.accepted.is_(True)).scalar_subquery()
-    return _values(session, and_(Sample.report_id == report, Series.metric.in_(list(metrics))))
+def job_values(session: Session, job_ids: Iterable[int], metrics: Iterable[str]) -> list[ValueRow]:
+    """The samples of the results of jobs with one of the metrics."""
+    reports = select(Report.id).where(Report.job_id.in_(list(job_ids)), Report.accepted.is_(True))
+    return _values(session, and_(Sample.report_id.in_(reports), Series.metric.in_(list(metrics))))
 
 
 def earlier_head_values(
