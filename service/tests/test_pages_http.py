@@ -20,11 +20,12 @@ from fastapi.testclient import TestClient
 from gprojci_service.app import create_app
 from gprojci_service.cli import cli
 from gprojci_service.gate import overrides
-from gprojci_service.models import GithubReport, Job
+from gprojci_service.models import GithubReport, Job, Project, now
 from gprojci_service.pages import job_list
 from gprojci_suite.contract import bundled, input_file
 
 sys.path.insert(0, str(Path(__file__).parent))
+from test_pages_report import report_of
 from test_pages_seed import NASTY, Seed, addresses, settings_for
 
 
@@ -49,6 +50,26 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestCli
         session.info.clear()  # the messages of a real instance; no broker is here
     with TestClient(app) as client:
         yield client, jobs
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """An instance with a project that fails, one that passes, one without a job, and one that is archived."""
+    settings = settings_for(tmp_path_factory.mktemp("several"))
+    app = create_app(settings)
+    app.state.database.migrate()
+    with app.state.database.session(writes=True) as session:
+        seed = Seed(session, settings)
+        head = seed.commit("1a2b", "Break dQ", 1)
+        seed.measured(seed.job(head, None, 1), report_of(head, None, broken=True, base_broken=False))
+        seed.project = seed.add(Project(name="z/green", clone_url="https://github.com/z/green.git"))
+        head = seed.commit("3c4d", "Mend dQ", 2)
+        seed.measured(seed.job(head, None, 2), report_of(head, None, broken=False, base_broken=False))
+        seed.add(Project(name="a/new", clone_url="https://github.com/a/new.git"))
+        seed.add(Project(name="old/one", clone_url="https://github.com/old/one.git", archived_at=now()))
+        session.info.clear()
+    with TestClient(app) as client:
+        yield client
 
 
 class Outline(HTMLParser):
@@ -317,6 +338,27 @@ def test_the_queue_stands_in_the_order_of_claiming(tmp_path: Path) -> None:
     with TestClient(app) as client:
         page = client.get("/jobs?state=queued").text
     assert [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', page)] == made[::-1]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["a/new", "gproj-ci/gproj", "z/green"]),
+        ("sort=newest", ["z/green", "gproj-ci/gproj", "a/new"]),
+        ("sort=regressions", ["gproj-ci/gproj", "a/new", "z/green"]),
+        ("state=fail", ["gproj-ci/gproj"]),
+        ("state=pass", ["z/green"]),
+        ("state=none", ["a/new"]),
+        ("state=archived", ["old/one"]),
+        ("q=GPROJ", ["gproj-ci/gproj"]),
+        ("q=nobody", []),
+        ("page=2", []),
+    ],
+)
+def test_projects_are_filtered_searched_and_sorted(several: TestClient, query: str, names: list[str]) -> None:
+    page = several.get(f"/projects?{query}").text
+    assert re.findall(r'<th scope="row" class="nowrap"><a href="/projects/([^"]+)">', page) == names
+    assert ("No project" in page) == (not names)
 
 
 def test_the_reader_reaches_the_cause_in_two_clicks(lived_in: tuple[TestClient, dict[str, int]]) -> None:

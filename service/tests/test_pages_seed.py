@@ -360,6 +360,7 @@ def addresses(jobs: dict[str, int]) -> list[str]:
     return [
         "/",
         "/?input=early-rope&metric=dk_error",
+        "/projects",
         project,
         f"{project}?ref=main",
         f"{project}/history",

@@ -29,6 +29,7 @@ from gprojci_service.pages import (
     input_sets,
     job,
     job_list,
+    project_list,
     regressions,
     service,
     training,
@@ -163,10 +164,16 @@ def overview(request: Request, session: SessionDep) -> Response:
     return render(request, "overview.html", view=view, section="overview", draws=view.scatter is not None)
 
 
+@router.get("/projects")
+def projects(request: Request, session: SessionDep, page: Page = 1) -> Response:
+    view = project_list.projects(session, request.query_params, page)
+    return render(request, "projects.html", view=view, section="projects", sorts=project_list.SORTS)
+
+
 @router.get("/projects/{owner}/{repo}")
 def project(request: Request, session: SessionDep, owner: str, repo: str, before: Before = None) -> Response:
     view = service.project(session, owner, repo, request.query_params, before)
-    return render(request, "project.html", view=view, section="overview", draws=view.scatter is not None)
+    return render(request, "project.html", view=view, section="projects", draws=view.scatter is not None)
 
 
 @router.get("/projects/{owner}/{repo}/history")
@@ -174,14 +181,14 @@ def project_history(
     request: Request, session: SessionDep, owner: str, repo: str, backend: Annotated[list[str] | None, Query()] = None
 ) -> Response:
     view = history.history(session, owner, repo, request.query_params, backend or [])
-    return render(request, "history.html", view=view, section="overview", draws=view.drawing is not None)
+    return render(request, "history.html", view=view, section="projects", draws=view.drawing is not None)
 
 
 @router.get("/projects/{owner}/{repo}/compare")
 def project_compare(request: Request, session: SessionDep, owner: str, repo: str) -> Response:
     view = comparison.compare(session, owner, repo, request.query_params)
     status = 404 if view.problem else 200
-    return render(request, "compare.html", status=status, view=view, section="overview", draws=bool(view.drawings))
+    return render(request, "compare.html", status=status, view=view, section="projects", draws=bool(view.drawings))
 
 
 @router.get("/jobs")

@@ -75,6 +75,18 @@ def projects(session: Session) -> list[Project]:
     return list(session.scalars(select(Project).where(Project.archived_at.is_(None)).order_by(Project.name)))
 
 
+def all_projects(session: Session) -> list[Project]:
+    """All projects, archived ones too, by name."""
+    return list(session.scalars(select(Project).order_by(Project.name)))
+
+
+def open_pull_requests(session: Session, project_ids: Iterable[int]) -> dict[int, int]:
+    """How many pull requests are open, by project; a project that has none is left out."""
+    query = select(PullRequest.project_id, func.count()).where(PullRequest.state == "open")
+    query = query.where(PullRequest.project_id.in_(list(project_ids))).group_by(PullRequest.project_id)
+    return {row[0]: row[1] for row in session.execute(query)}
+
+
 def project_by_name(session: Session, name: str) -> Project | None:
     """The project called `owner/name`."""
     return session.scalar(select(Project).where(Project.name == name))
