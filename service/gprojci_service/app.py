@@ -27,7 +27,7 @@ from gprojci_service.inputs.endpoints import worker_router as worker_inputs
 from gprojci_service.jobs.endpoints import router as jobs
 from gprojci_service.notifications.endpoints import router as notifications
 from gprojci_service.operating.endpoints import router as operating
-from gprojci_service.pages import actions, error_pages, regression_actions
+from gprojci_service.pages import actions, error_pages, regression_actions, token_actions
 from gprojci_service.pages import endpoints as pages
 from gprojci_service.projects.endpoints import router as projects
 from gprojci_service.regressions.endpoints import router as regressions
@@ -83,6 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(actions.router, include_in_schema=False)
     app.include_router(regression_actions.router, include_in_schema=False)
+    app.include_router(token_actions.router, include_in_schema=False)
     app.include_router(sharing, include_in_schema=False)
     pages.mount_static(app)
     app.add_exception_handler(ServiceError, _service_error)

@@ -186,9 +186,15 @@ def test_nobody_meets_a_barrier(served: Served, chromium: Any) -> None:
     """Signed in, on the first day, and where something went wrong, in light and dark."""
     page, _ = opened(chromium, 1280, "light")
     jobs = served.jobs
-    mine = ["/", "/regressions/1", *(f"/jobs/{jobs[name]}" for name in ("broken", "running", "waiting"))]
+    mine = [
+        "/",
+        "/tokens",
+        "/bisections/2",
+        "/regressions/1",
+        *(f"/jobs/{jobs[name]}" for name in ("broken", "running", "waiting")),
+    ]
     wrong = ["/jobs/999999", "/jobs/x", "/projects/no/body", "/projects/gproj-ci/gproj/compare?base=zz&head=6f70"]
-    first_day = ["/", "/jobs", "/regressions", "/training", "/inputs", "/reports", "/workers"]
+    first_day = ["/", "/projects", "/jobs", "/regressions", "/training", "/inputs", "/reports", "/workers"]
     for address in [
         *(served.empty + path for path in first_day),
         *(served.base + path for path in [*wrong, "/sign-in", "/embed/gproj-ci/gproj/history"]),
@@ -234,7 +240,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(served: Served, c
         assert (outlined, in_sight) == (True, True), name
         reached.append(name)
         assert len(reached) < 40
-    assert {"History", "Compare", "backend"} <= set(reached)
+    assert {"History", "Compare", "backend", "zoom"} <= set(reached)
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").endswith("newest commit first")

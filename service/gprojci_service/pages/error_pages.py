@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 
 from gprojci_service.errors import ServiceError, Unauthorized
 from gprojci_service.pages import endpoints as pages
+from gprojci_service.pages import token_actions
 
 _WORDS = {403: "Not allowed", 404: "Not found"}
 _TO_MEND = (409, 422)
@@ -24,6 +25,8 @@ _FORM_PAGES: dict[str, Callable[..., Response]] = {
     "bisections": pages.bisection_page,
 }
 """The page that has the forms sent to `/<name>/<number>/<form>`."""
+_FORM_LISTS: dict[str, Callable[..., Response]] = {"tokens": token_actions.token_page}
+"""The page that has the forms sent to `/<name>`."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,19 @@ def _form_again(request: Request, error: ServiceError) -> Response | None:
     """The page that the form stands on, with what is wrong; None where the error is about no form."""
     entered: dict[str, Any] | None = getattr(request.state, "form", None)
     parts = request.url.path.strip("/").split("/")
-    if request.method != "POST" or entered is None or error.status not in _TO_MEND or len(parts) != 3:
+    if request.method != "POST" or entered is None or error.status not in _TO_MEND:
         return None
-    page = _FORM_PAGES.get(parts[0])
-    if page is None or not parts[1].isdecimal():
+    page, number = _FORM_PAGES.get(parts[0]), parts[1] if len(parts) == 3 else ""
+    if len(parts) == 1:
+        page = _FORM_LISTS.get(parts[0])
+    elif not number.isdecimal():
         return None
-    request.state.fault = FormFault(parts[2], error.field, error.detail, entered, error.status)
+    if page is None:
+        return None
+    request.state.fault = FormFault(parts[-1], error.field, error.detail, entered, error.status)
     with request.app.state.database.session(writes=False) as session:
         pages.look_at_visitor(request, session)
         try:
-            return page(request, session, int(parts[1]))
+            return page(request, session, *([int(number)] if number else []))
         except ServiceError:
             return None
