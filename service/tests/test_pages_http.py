@@ -374,32 +374,28 @@ def test_the_overview_says_what_changed_since_the_last_green_commit(tmp_path: Pa
     app = create_app(settings)
     app.state.database.migrate()
     with app.state.database.session(writes=True) as session:
-        seed = Seed(session, settings)
-        jobs = seed.everything()
+        jobs = Seed(session, settings).broken_main()
         session.info.clear()
     with TestClient(app) as client:
-        first = client.get("/").text
-        with app.state.database.session(writes=True) as session:
-            seed.session = session
-            seed.project, seed.worker = (session.merge(row) for row in (seed.project, seed.worker))
-            jobs |= seed.broken_main()
-            session.info.clear()
-        then = client.get("/").text
+        page = client.get("/").text
         steps = figures(client.get("/?time=step_ratio_anchor&case=1x4x1024x64.causal.bfloat16").text)[0]
-        kernels = figures(then)[0]
-    assert first.count('<div class="since">') == then.count('<div class="since">') == 1
-    # a build error has no values that could be compared
-    assert f'First that did not pass: <a href="/jobs/{jobs["build_error"]}">' in first
-    assert "Compare both commits" not in first
-    assert f'First that did not pass: <a href="/jobs/{jobs["push-e7f8"]}">' in then
-    assert "Name the package as before" in then
-    assert "2 judged commits" in then
-    assert re.search(r"on late-keybias 0.195% → <strong[^>]*>33.2%</strong> \(170×\)", then)
-    assert f"compare?base={'d6e7' * 3}&amp;head={'f809' * 3}" in then
-    assert kernels["layout"]["xaxis"]["title"]["text"].startswith("forward + backward time")
+    assert page.count('<div class="since">') == 1
+    assert f'First that did not pass: <a href="/jobs/{jobs["push-e7f8"]}">' in page
+    assert "Name the package as before" in page
+    assert "2 judged commits" in page
+    assert re.search(r"on late-keybias 0.195% → <strong[^>]*>33.2%</strong> \(170×\)", page)
+    assert f"compare?base={'d6e7' * 3}&amp;head={'f809' * 3}" in page
+    assert figures(page)[0]["layout"]["xaxis"]["title"]["text"].startswith("forward + backward time")
     assert steps["layout"]["xaxis"]["title"]["text"].startswith("training step time")
     (gproj,) = [trace for trace in steps["data"] if trace.get("name") == "gproj"]
     assert gproj["x"] == [1.047]
+
+
+def test_a_build_error_since_the_last_green_commit_has_no_values(lived_in: tuple[TestClient, dict[str, int]]) -> None:
+    client, jobs = lived_in
+    page = client.get("/").text
+    assert f'First that did not pass: <a href="/jobs/{jobs["build_error"]}">' in page
+    assert "Compare both commits" not in page
 
 
 def test_a_job_says_what_was_told_to_github(tmp_path: Path) -> None:

@@ -376,7 +376,6 @@ def addresses(jobs: dict[str, int]) -> list[str]:
         "/training/story?detail=layers&backend=fa3",
         "/bisections",
         "/bisections/1",
-        "/bisections/2",
         "/inputs",
         "/workers",
         "/reports",
