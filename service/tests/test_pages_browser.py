@@ -414,3 +414,22 @@ def test_the_part_of_a_history_that_is_looked_at_stands_in_the_address(served: S
     assert page.evaluate(shown)[0] == -0.4
     assert problems == []
     page.close()
+
+
+def test_what_destroys_asks_first(served: Served, chromium: Any) -> None:
+    page, problems = opened(chromium, 1280, "light")
+    page.context.add_cookies([{"name": sessions.COOKIE, "value": served.cookie, "url": served.base}])
+    visit(page, f"{served.base}/bisections/2")
+    asks = page.get_by_role("dialog", name="Cancel this search")
+    assert not asks.is_visible()
+    page.get_by_role("button", name="Cancel this search…").click()
+    assert asks.is_visible()
+    assert page.evaluate("document.activeElement.textContent") == "Let it go on"
+    assert objections(page) == []
+    page.keyboard.press("Escape")
+    assert not asks.is_visible()
+    page.get_by_role("button", name="Cancel this search…").click()
+    asks.get_by_role("button", name="Cancel this search").click()
+    page.wait_for_selector(".verdict-bar.is-cancelled")
+    assert problems == []
+    page.close()
