@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import re
 from collections.abc import Callable, Coroutine
-from functools import cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from sqlalchemy.orm import Session
 
@@ -24,8 +25,18 @@ from gprojci_service import __version__
 from gprojci_service.access import sessions
 from gprojci_service.access.service import SessionDep, require_read
 from gprojci_service.errors import ServiceError, Unauthorized
-from gprojci_service.pages import comparison, history, imported, input_sets, job, regressions, service, training
-from gprojci_service.pages.formatting import FILTERS
+from gprojci_service.pages import (
+    comparison,
+    formatting,
+    history,
+    imported,
+    input_sets,
+    job,
+    regressions,
+    rows,
+    service,
+    training,
+)
 
 HERE = Path(__file__).parent
 # Plotly writes the styles of its marks through the CSSOM, which `style-src 'self'` allows, and takes its own rules from
@@ -92,6 +103,12 @@ Page = Annotated[int, Query(ge=1, le=100_000)]
 JobId = Annotated[int, PathParameter(ge=1, le=2**62)]
 
 
+def _part(environment: Environment, template: str, macro: str, *of: Any) -> Markup:
+    """What a macro of a template makes."""
+    module = environment.get_template(template).module
+    return Markup(getattr(module, macro)(*of))  # noqa: S704 (the template has escaped it)
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -101,9 +118,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(FILTERS)
+    badge = lru_cache(maxsize=256)(partial(_part, environment, "_badge.html", "badge"))
+    environment.filters.update(formatting.FILTERS | rows.FILTERS)
+    environment.filters["finding_rows"] = partial(rows.finding_rows, badge)
+    icon = lru_cache(maxsize=256)(partial(_part, environment, "parts.html", "icon"))
+    environment.filters["change_rows"] = partial(rows.change_rows, icon)
     environment.globals.update(
-        static=static_url, version=__version__, section="", draws=False, plotly_url="", plotly_marks=()
+        badge_of=badge, static=static_url, version=__version__, section="", draws=False, plotly_url="", plotly_marks=()
     )
     return environment
 
