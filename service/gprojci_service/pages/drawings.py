@@ -82,7 +82,8 @@ def history(data: HistoryData, caption: str) -> Drawing:
 
 
 def _at_commit(value: Value, unit: str) -> str:
-    return f"{shown(value.value, unit)}{', fails the gate' if value.verdict == 'fail' else ''}"
+    text = shown(value.value, unit)
+    return f"{text}, fails the gate" if value.verdict == "fail" else text
 
 
 def distribution(data: DistributionData, caption: str) -> Drawing:

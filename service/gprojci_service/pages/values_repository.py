@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Integer, Select, and_, case, exists, func, or_, select, type_coerce
@@ -164,7 +165,7 @@ def history_values(
     columns = (getattr(Sample, name) for name in HistoryValue._fields)
     query = select(*columns).where(among(session, Sample.series_id, series_ids), along_curves(session, jobs))
     found = map(HistoryValue._make, session.execute(query))
-    return sorted(found, key=lambda value: value.report_id), jobs
+    return sorted(found, key=attrgetter("report_id")), jobs
 
 
 def history_commits(session: Session, ids: Iterable[int]) -> list[HistoryCommit]:
