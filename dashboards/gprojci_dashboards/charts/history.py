@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gprojci_dashboards import theme
 from gprojci_dashboards.readable import percent
-from gprojci_dashboards.sketch import Sketch, scatter
+from gprojci_dashboards.sketch import Sketch, numbers, scatter
 
 TITLE = "History"
 _CROSS = "x"
@@ -95,7 +95,7 @@ def figure(data: HistoryData) -> Sketch:
         chart.add_trace(
             scatter(
                 x=[value.position for value in values],
-                y=[value.value for value in values],
+                y=numbers(value.value for value in values),
                 mode="lines+markers",
                 line={"color": colour, "width": 2, "dash": dash},
                 marker={
@@ -109,8 +109,8 @@ def figure(data: HistoryData) -> Sketch:
                 error_y={
                     "type": "data",
                     "symmetric": False,
-                    "array": [max(0.0, (value.high or value.value) - value.value) for value in values],
-                    "arrayminus": [max(0.0, value.value - (value.low or value.value)) for value in values],
+                    "array": numbers(max(0.0, (value.high or value.value) - value.value) for value in values),
+                    "arrayminus": numbers(max(0.0, value.value - (value.low or value.value)) for value in values),
                     "color": colour,
                     "thickness": 1,
                     "width": 2,
