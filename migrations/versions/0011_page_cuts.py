@@ -1,7 +1,7 @@
 """What pages read instead of computing it: steps of the series, and of each verdict what failed.
 
 Revision ID: 0011
-Revises: 0009
+Revises: 0014
 Created: 2026-11-30 09:35:00
 """
 
@@ -12,7 +12,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0011"
-down_revision = "0009"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 
