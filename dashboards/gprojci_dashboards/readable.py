@@ -18,9 +18,7 @@ def percent(fraction: float) -> str:
     if size >= 99.95:
         return f"{round(value, 2 - math.floor(math.log10(size))):,.0f}%"
     if size >= 9.995e-5:
-        digits = max(0, 2 - math.floor(math.log10(size)))
-        text = f"{value:.{digits}f}"
-        return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
+        return f"{value:.3g}%"
     return f"{value:.1e}%"
 
 

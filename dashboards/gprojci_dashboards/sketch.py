@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from array import array
+from base64 import b64encode
+from collections.abc import Iterable
 from typing import Any
 
 import plotly.graph_objects as go
@@ -24,6 +28,14 @@ def scatter(**properties: Any) -> Trace:
 def heatmap(**properties: Any) -> Trace:
     """A trace of coloured cells; properties that are None are left out."""
     return {"type": "heatmap", **_present(properties)}
+
+
+def numbers(values: Iterable[float]) -> dict[str, str]:
+    """Many numbers as plotly.js's packed array of 32-bit floats: a fourth of their digits' length."""
+    packed = array("f", values)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return {"dtype": "f4", "bdata": b64encode(packed.tobytes()).decode()}
 
 
 class Sketch:

@@ -19,10 +19,11 @@ from gprojci_service.models import (
     Report,
     Sample,
     Series,
+    SeriesStep,
     Worker,
     now,
 )
-from gprojci_service.regressions import watch
+from gprojci_service.regressions import kept_steps, repository, watch
 
 
 class History:
@@ -83,10 +84,15 @@ class History:
     def look(self) -> None:
         with self.database.session(writes=True) as session:
             watch.look(session, self.project_id)
+        kept_steps.keep(self.database, self.project_id)
 
     def all(self, model: Any) -> list[Any]:
         with self.database.session(writes=False) as session:
             return list(session.scalars(select(model).order_by(model.id)))
+
+    def kept_steps(self) -> list[SeriesStep]:
+        with self.database.session(writes=False) as session:
+            return repository.steps_of_project(session, self.project_id)
 
     def only(self) -> Regression:
         (regression,) = self.all(Regression)

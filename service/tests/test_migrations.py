@@ -86,7 +86,9 @@ def test_regressions_of_the_older_schema_are_carried_over(settings):
         job = Job(project_id=project.id, kind="push", dedup_key="1", head_sha="a" * 40, hardware="cpu")
         session.add_all([series, job, Commit(project_id=project.id, sha="a" * 40)])
         session.flush()
-        judged = {"verdict": "fail", "summary": "x", "evidence": [], "policy": {}}
+        finding = {"verdict": "fail", "backend": "gproj", "case": None, "limit_key": "dq_error_ceiling"}
+        evidence = [finding, finding | {"verdict": "pass"}]
+        judged = {"verdict": "fail", "summary": "x", "evidence": evidence, "policy": {}}
         session.add(Verdict(job_id=job.id, project_id=project.id, head_sha="a" * 40, **judged))
         job_id = job.id
     config = Config()
@@ -110,6 +112,7 @@ def test_regressions_of_the_older_schema_are_carried_over(settings):
         assert (regression.state, regression.job_id, regression.reason) == ("acknowledged", job_id, "known")
         assert (entry.after, entry.limit, entry.first_bad_id) == (0.5, 0.0035, regression.first_bad_id)
         assert (event.kind, event.author) == ("opened", "gprojci")
+        assert session.query(Verdict).one().failed == [["gproj", "", "dq_error_ceiling"]]
         regression.state = "reopened"  # which the older schema did not know
 
 

@@ -57,9 +57,10 @@ def test_parts_have_their_least_median_and_largest_value(settings):
         everything = values_repository.history_buckets(session, project, [series], None, sessions=None, buckets=3)
         newest = values_repository.history_buckets(session, project, [series], "main", sessions=4, buckets=2)
         failed = values_repository.failed_findings(session, [job, job - 6])
-        single = values_repository.history_values(session, project, [series], "main", 2)
+        single, jobs = values_repository.history_values(session, project, [series], "main", 2)
     parts = [(part.place, part.low, part.middle, part.high, reports.index(part.report_id)) for part in everything]
     assert parts == [(0, 1.0, 3.0, 5.0, 2), (1, 6.0, 7.0, 8.0, 4), (2, 2.0, 4.5, 7.0, 6)]
     assert [(part.low, part.middle, part.high) for part in newest] == [(6.0, 7.0, 8.0), (2.0, 4.5, 7.0)]
     assert failed == [(job, "b", "c", "dq_error_ceiling")]
-    assert [row.sample.value for row in single if row.sample.revision == "head"] == [7.0, 2.0]
+    assert [value.value for value in single if value.revision == "head"] == [7.0, 2.0]
+    assert sorted(jobs) == reports[-2:]

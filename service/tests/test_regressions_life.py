@@ -10,9 +10,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from gprojci_service.models import Commit, Job, Notification, Regression, RegressionEvent, RegressionSeries, Series
+from gprojci_service.models import (
+    Commit,
+    Job,
+    Notification,
+    Regression,
+    RegressionEvent,
+    RegressionSeries,
+    Sample,
+    Series,
+    SeriesStep,
+)
 from gprojci_service.regressions import commands
 from gprojci_service.regressions.limits import LimitFinding, note_limits
 
@@ -48,6 +58,24 @@ def test_a_step_opens_one_regression_however_often_it_is_seen(stepped):
     assert regression.state == "new"
     assert [event.kind for event in stepped.all(RegressionEvent)] == ["opened", "series"]
     assert [told.event for told in stepped.all(Notification)] == ["regression.opened"]
+
+
+def test_the_steps_of_every_series_are_kept_for_the_pages(stepped):
+    (step,) = stepped.kept_steps()
+    assert (step.series_id, step.change) == (stepped.series["forward_ratio_anchor"], pytest.approx(0.05, abs=0.01))
+    assert stepped.sha(step.commit_id) == f"{31:040x}"
+    stepped.measure(20, dq_error=0.004, forward_ratio_anchor=1.26)
+    with stepped.database.session(writes=True) as session:
+        session.execute(update(Sample).values(revision="ruler"))  # as if they were a peer's, which open nothing
+        session.get_one(SeriesStep, (step.series_id, step.commit_id)).change = 9.0
+        session.add(SeriesStep(series_id=step.series_id, commit_id=1, change=1.0))
+    stepped.look()
+    kept = {(one.series_id, stepped.sha(one.commit_id)): one.change for one in stepped.kept_steps()}
+    assert kept == {
+        (stepped.series["forward_ratio_anchor"], f"{31:040x}"): pytest.approx(0.05, abs=0.01),
+        (stepped.series["dq_error"], f"{37:040x}"): pytest.approx(1.0, abs=0.01),
+    }
+    assert len(stepped.all(Regression)) == 1
 
 
 def test_without_a_step_nothing_is_opened(history):

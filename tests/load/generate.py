@@ -24,7 +24,10 @@ from psycopg import sql
 from shape import HARDWARE, RULER, Key, Shape, Values
 from sqlalchemy import make_url
 
+from gprojci_service.database import Database
 from gprojci_service.models.regression import REGRESSION_STATES
+from gprojci_service.queue import Queue
+from gprojci_service.regressions import kept_steps
 
 PROJECT = "gproj-ci/gproj"
 OPEN_PULL_REQUESTS = 30
@@ -60,6 +63,15 @@ def generate(url: str, shape: Shape) -> None:
         _continue_numbers(cursor)
     with psycopg.connect(_conninfo(url), autocommit=True) as connection:
         connection.execute("VACUUM (ANALYZE)")
+    _keep_steps(url)
+
+
+def _keep_steps(url: str) -> None:
+    """Has the service look at the curves, as it does after each result."""
+    address = make_url(url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    database = Database(address, Queue("redis://127.0.0.1:1/0"))
+    kept_steps.keep(database, 1)
+    database.close()
 
 
 class _History:
@@ -274,13 +286,14 @@ class _History:
                 "verdict": "fail" if failed else "pass",
                 "summary": failed[0]["message"][:140] if failed else "every limit holds",
                 "evidence": text(evidence),
+                "failed": text([[row["backend"], row["case"], row["limit_key"]] for row in failed]),
                 "policy": text(POLICY),
                 "decided_at": self.shape.moment(commit) + _TOOK,
             }
 
 
 def _conninfo(url: str) -> str:
-    return url if "://" not in url else make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def _copy(cursor: psycopg.Cursor[Any], table: str, rows: Iterable[dict[str, Any]]) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from gprojci_dashboards import theme
 from gprojci_dashboards.readable import percent
-from gprojci_dashboards.sketch import Sketch, scatter
+from gprojci_dashboards.sketch import Sketch, numbers, scatter
 
 TITLE = "History"
+_CROSS = "x"
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,7 @@ class Commit:
     when: str
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """One measured value of a series; low and high span its interval or the spread of re-runs."""
 
     position: int
@@ -66,8 +68,9 @@ class HistoryData:
     changes: tuple[Change, ...] = ()
 
 
+@lru_cache(maxsize=8192)
 def shown(value: float, unit: str) -> str:
-    """`value` as text with its unit."""
+    """`value` as text with its unit; remembered, as each stands in the picture and in its table."""
     if unit == "fraction":
         return percent(value)
     if unit == "ratio":
@@ -81,29 +84,33 @@ def figure(data: HistoryData) -> Sketch:
     """The metric over the commits in order; failing values carry a cross."""
     chart = Sketch()
     commits = {commit.position: commit for commit in data.commits}
+    against = html.escape(f" {data.against}") if data.unit == "ratio" and data.against else ""
     for line in data.lines:
         colour, symbol, dash = theme.look(line.backend)
         values = [value for value in line.values if value.position in commits]
         if data.unit == "fraction":
             values = [value for value in values if value.value > 0]
         spread = any(value.low is not None and value.high is not None for value in values)
+        fails = any(value.verdict == "fail" for value in values)
         chart.add_trace(
             scatter(
                 x=[value.position for value in values],
-                y=[value.value for value in values],
+                y=numbers(value.value for value in values),
                 mode="lines+markers",
                 line={"color": colour, "width": 2, "dash": dash},
                 marker={
                     "opacity": 1,
-                    "symbol": [symbol if value.verdict != "fail" else "x" for value in values],
-                    "size": [8 if value.verdict != "fail" else 14 for value in values],
-                    "color": [theme.LIMIT.light if value.verdict == "fail" else colour for value in values],
+                    "symbol": [_CROSS if value.verdict == "fail" else symbol for value in values] if fails else symbol,
+                    "size": [14 if value.verdict == "fail" else 8 for value in values] if fails else 8,
+                    "color": [theme.LIMIT.light if value.verdict == "fail" else colour for value in values]
+                    if fails
+                    else colour,
                 },
                 error_y={
                     "type": "data",
                     "symmetric": False,
-                    "array": [max(0.0, (value.high or value.value) - value.value) for value in values],
-                    "arrayminus": [max(0.0, value.value - (value.low or value.value)) for value in values],
+                    "array": numbers(max(0.0, (value.high or value.value) - value.value) for value in values),
+                    "arrayminus": numbers(max(0.0, value.value - (value.low or value.value)) for value in values),
                     "color": colour,
                     "thickness": 1,
                     "width": 2,
@@ -111,9 +118,9 @@ def figure(data: HistoryData) -> Sketch:
                 if spread
                 else None,
                 name=line.backend,
-                zorder=2 if any(value.verdict == "fail" for value in values) else 1,
+                zorder=2 if fails else 1,
                 customdata=[value.url for value in values],
-                text=[_reading(value, data) for value in values],
+                text=[_reading(value, data.unit, against) for value in values],
                 hovertemplate=f"<b>{html.escape(line.backend)}</b> %{{text}}<br>%{{hovertext}}<extra></extra>",
             )
         )
@@ -160,6 +167,8 @@ def figure(data: HistoryData) -> Sketch:
 
 def _mark_changes(chart: Sketch, data: HistoryData, commits: dict[int, Commit]) -> None:
     """A triangle where a level changed, pointing the way it went; all are the better the lower they are."""
+    if not data.changes:
+        return
     values = {(line.backend, value.position): value.value for line in data.lines for value in line.values}
     there = [one for one in data.changes if values.get((one.backend, one.position), 0.0) > 0]
     for worse, name, tone in ((True, "worse from here on", theme.LIMIT), (False, "better from here on", theme.GOOD)):
@@ -207,10 +216,9 @@ def _place(commit: Commit) -> str:
     )
 
 
-def _reading(value: Value, data: HistoryData) -> str:
-    against = f" {data.against}" if data.unit == "ratio" and data.against else ""
+def _reading(value: Value, unit: str, against: str) -> str:
     interval = ""
     if value.low is not None and value.high is not None:
-        interval = f" ({shown(value.low, data.unit)} … {shown(value.high, data.unit)})"
+        interval = f" ({shown(value.low, unit)} … {shown(value.high, unit)})"
     verdict = f", gate: {html.escape(value.verdict)}" if value.verdict else ""
-    return f"{shown(value.value, data.unit)}{html.escape(against)}{interval}{verdict}"
+    return f"{shown(value.value, unit)}{against}{interval}{verdict}"

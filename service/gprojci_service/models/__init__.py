@@ -24,6 +24,7 @@ from gprojci_service.models.report import Report
 from gprojci_service.models.sample import Sample
 from gprojci_service.models.schedule import Schedule
 from gprojci_service.models.series import Series
+from gprojci_service.models.series_step import SeriesStep
 from gprojci_service.models.token import Token
 from gprojci_service.models.training import Training
 from gprojci_service.models.training_run import TrainingRun
@@ -56,6 +57,7 @@ __all__ = [
     "Sample",
     "Schedule",
     "Series",
+    "SeriesStep",
     "Token",
     "Training",
     "TrainingRun",

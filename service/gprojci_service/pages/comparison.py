@@ -15,7 +15,9 @@ from gprojci_service.pages.formatting import fraction, metric, tensor
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import CompareView, Drawing, Side
 from gprojci_service.projects import repository as project_repository
-from gprojci_service.results.comparison import CannotCompare, of_commits
+from gprojci_service.results import service as results
+from gprojci_service.results.comparison import CannotCompare, Comparison, of_commits
+from gprojci_service.results.excerpts import Wanted
 from gprojci_suite.contract.report import Report as SuiteReport
 from gprojci_suite.contract.report import Slice
 
@@ -50,10 +52,8 @@ def _compared(
 ) -> CompareView:
     compared = of_commits(session, project, base_text, head_text)
     sources, bodies, rows, together = compared.sources, compared.bodies, compared.changes, compared.same_session
-    base, head = (project_repository.commit(session, project.id, sha) for sha in (compared.base, compared.head))
-    assert base is not None
-    assert head is not None
-    slices = tuple(_slices(body, revision) for body, (_, revision) in zip(bodies, sources, strict=True))
+    found = project_repository.commits(session, project.id, {compared.base, compared.head})
+    base, head = found[compared.base], found[compared.head]
     inputs = [entry.input for entry in bodies[1].inputs]
     backends = [
         entry.backend for entry in bodies[1].backends if entry.revision == sources[1][1] and entry.role == "subject"
@@ -62,8 +62,9 @@ def _compared(
     changed = rows[0] if rows and rows[0].verdict == "worse" else None
     backend = pick(choices.get("backend"), backends, changed.backend if changed else "")
     ceiling = findings.limit_of_metric(repository.policy_in_force(session, project.id), f"{chosen}_error")
-    pictures = comparison_pictures.differences((slices[0], slices[1]), backend, shown, chosen)
-    pictures += _pictures((slices[0], slices[1]), (base, head), backend, shown, chosen, ceiling)
+    sides = _slices(session, compared, {"backend": [backend], "input": [shown], "tensor": [chosen]})
+    pictures = comparison_pictures.differences(sides, backend, shown, chosen)
+    pictures += _pictures(sides, (base, head), backend, shown, chosen, ceiling)
     if together:
         names = (f"base {base.sha[:7]}", f"head {head.sha[:7]}")
         pictures += [*_ratios(bodies[1], backend), *comparison_pictures.call_times(bodies[1], backend, names)]
@@ -96,8 +97,14 @@ def _compared(
     )
 
 
-def _slices(body: SuiteReport, revision: str) -> list[Slice]:
-    return [item for item in body.accuracy.slices if item.revision == revision] if body.accuracy else []
+def _slices(session: Session, compared: Comparison, wanted: Wanted) -> tuple[list[Slice], list[Slice]]:
+    """The slices of both sides, read once where they are of one session."""
+    (older, base), (newer, head) = compared.sources
+    if compared.same_session:
+        found = results.slices(session, newer, wanted)
+        return [item for item in found if item.revision == base], [item for item in found if item.revision == head]
+    before = results.slices(session, older, {**wanted, "revision": [base]})
+    return before, results.slices(session, newer, {**wanted, "revision": [head]})
 
 
 def _pictures(
@@ -108,14 +115,7 @@ def _pictures(
     chosen: str,
     ceiling: float | None,
 ) -> list[Drawing]:
-    sides = [
-        {
-            item.slice: item
-            for item in side
-            if (item.backend, item.input, item.tensor) == (backend, shown, chosen) and not item.vanishing
-        }
-        for side in slices
-    ]
+    sides = [{item.slice: item for item in side if not item.vanishing} for side in slices]
     names = sorted(set(sides[0]) | set(sides[1]))
     if not names:
         return []

@@ -69,22 +69,26 @@ def pareto(data: ParetoData, caption: str) -> Drawing:
 
 def history(data: HistoryData, caption: str) -> Drawing:
     """One metric over commits."""
-    values = {(line.backend, value.position): value for line in data.lines for value in line.values}
-    rows, links = [], []
-    for commit in reversed(data.commits):
-        found = [values.get((line.backend, commit.position)) for line in data.lines]
-        cells = [_at_commit(value, data.unit) for value in found]
-        rows.append((f"{commit.sha[:8]} {commit.message[:60]}", *cells, commit.author))
-        links.append(next((value.url for value in found if value), ""))
+    texts = [{value.position: _at_commit(value, data.unit) for value in line.values} for line in data.lines]
+    links = {value.position: value.url for line in reversed(data.lines) for value in line.values}
+    commits = data.commits[::-1]
+    rows = [
+        (
+            f"{commit.sha[:8]} {commit.message[:60]}",
+            *(column.get(commit.position, "–") for column in texts),
+            commit.author,
+        )
+        for commit in commits
+    ]
     columns = ("Commit", *(line.backend for line in data.lines), "Author")
-    table = Table(f"{data.metric}, newest commit first", columns, tuple(rows), tuple(links))
+    urls = tuple(links.get(commit.position, "") for commit in commits)
+    table = Table(f"{data.metric}, newest commit first", columns, tuple(rows), urls)
     return _drawing("history", "history", data, caption, table)
 
 
-def _at_commit(value: Value | None, unit: str) -> str:
-    if value is None:
-        return "–"
-    return f"{shown(value.value, unit)}{', fails the gate' if value.verdict == 'fail' else ''}"
+def _at_commit(value: Value, unit: str) -> str:
+    text = shown(value.value, unit)
+    return f"{text}, fails the gate" if value.verdict == "fail" else text
 
 
 def distribution(data: DistributionData, caption: str) -> Drawing:

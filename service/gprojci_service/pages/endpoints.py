@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import re
 from collections.abc import Callable, Coroutine
-from functools import cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from sqlalchemy.orm import Session
 
@@ -24,6 +25,7 @@ from gprojci_service.access.service import SessionDep, require_read
 from gprojci_service.pages import (
     bisections,
     comparison,
+    formatting,
     history,
     imported,
     input_sets,
@@ -31,10 +33,10 @@ from gprojci_service.pages import (
     job_list,
     project_list,
     regressions,
+    rows,
     service,
     training,
 )
-from gprojci_service.pages.formatting import FILTERS
 
 HERE = Path(__file__).parent
 # Plotly writes the styles of its marks through the CSSOM, which `style-src 'self'` allows, and takes its own rules from
@@ -92,6 +94,12 @@ Page = Annotated[int, Query(ge=1, le=100_000)]
 JobId = Annotated[int, PathParameter(ge=1, le=2**62)]
 
 
+def _part(environment: Environment, template: str, macro: str, *of: Any) -> Markup:
+    """What a macro of a template makes."""
+    module = environment.get_template(template).module
+    return Markup(getattr(module, macro)(*of))  # noqa: S704 (the template has escaped it)
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -101,9 +109,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(FILTERS)
+    badge = lru_cache(maxsize=256)(partial(_part, environment, "_badge.html", "badge"))
+    environment.filters.update(formatting.FILTERS | rows.FILTERS)
+    environment.filters["finding_rows"] = partial(rows.finding_rows, badge)
+    icon = lru_cache(maxsize=256)(partial(_part, environment, "parts.html", "icon"))
+    environment.filters["change_rows"] = partial(rows.change_rows, icon)
     environment.globals.update(
-        static=static_url, version=__version__, section="", draws=False, plotly_url="", plotly_marks=()
+        badge_of=badge, static=static_url, version=__version__, section="", draws=False, plotly_url="", plotly_marks=()
     )
     return environment
 

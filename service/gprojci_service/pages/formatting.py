@@ -157,7 +157,9 @@ def clean(text: str | None) -> str:
 
     A carriage return leaves what a terminal would show: what stands after the last one of each line.
     """
-    stripped = _ESCAPES.sub("", text or "").replace("\r\n", "\n")
+    if not text or text.isprintable():  # which none of what is taken out is
+        return text or ""
+    stripped = _ESCAPES.sub("", text).replace("\r\n", "\n")
     lines = [line.rstrip("\r").rsplit("\r", 1)[-1] for line in stripped.split("\n")]
     return _CONTROLS.sub("", "\n".join(lines))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from sqlalchemy.orm import Session
@@ -14,9 +14,9 @@ from gprojci_service.pages import drawings, findings, repository, service, value
 from gprojci_service.pages.formatting import absolute, clean, first_line, metric
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import Drawing, HistoryView
-from gprojci_service.pages.values_repository import ValueRow
+from gprojci_service.pages.values_repository import HistoryCommit, HistoryValue, Offered
 from gprojci_service.projects.ancestry import in_order, moment_of
-from gprojci_service.regressions import curves
+from gprojci_service.regressions import repository as regressions
 
 SESSIONS = 200
 """Sessions that are shown one by one; of more, this many parts are shown, which the database makes."""
@@ -56,8 +56,8 @@ def history(session: Session, owner: str, name: str, choices: Mapping[str, str],
         limit = findings.limit_of_metric(repository.policy_in_force(session, project.id), chosen)
         if SPANS[span] == SESSIONS:
             ids = [item.id for item in shown]
-            rows = values_repository.history_values(session, project.id, ids, ref or None, SESSIONS)
-            drawing = draw(session, project, shown, rows, limit) if rows else None
+            rows, jobs = values_repository.history_values(session, project.id, ids, ref or None, SESSIONS)
+            drawing = draw(session, shown, rows, jobs, limit) if rows else None
         else:
             drawing = _draw_parts(session, project, shown, ref or None, SPANS[span], limit)
     return HistoryView(
@@ -85,39 +85,31 @@ def history(session: Session, owner: str, name: str, choices: Mapping[str, str],
 
 
 def draw(
-    session: Session, project: Project, series: list[Series], rows: list[ValueRow], limit: float | None
+    session: Session,
+    series: Sequence[Series | Offered],
+    rows: list[HistoryValue],
+    jobs: Mapping[int, int],
+    limit: float | None,
 ) -> Drawing:
-    """Series of one metric and case over the commits of `rows`, with their changes of level on the default branch."""
+    """Series of one metric and case over the commits of `rows`, with their changes of level on the default branch;
+    `jobs` are those of the reports."""
     chosen, case = series[0].metric, series[0].case
-    ordered = in_order({row.commit.id: row.commit for row in rows}.values())
+    ordered = in_order(values_repository.history_commits(session, {row.commit_id for row in rows}))
     position = {commit.id: index for index, commit in enumerate(ordered)}
     failing = {
-        (job_id, backend, where, findings.metric_of_limit(key))
-        for job_id, backend, where, key in values_repository.failed_findings(session, {row.job_id for row in rows})
+        (job_id, backend)
+        for job_id, backend, where, key in values_repository.failed_findings(session, jobs.values())
+        if (where, findings.metric_of_limit(key)) == (case, chosen)
     }
-    by_series: dict[int, dict[int, list[ValueRow]]] = {item.id: {} for item in series}
+    backend = {item.id: item.backend for item in series}
+    by_series: dict[int, dict[int, list[HistoryValue]]] = {item.id: {} for item in series}
     for row in rows:
-        by_series[row.series.id].setdefault(row.commit.id, []).append(row)
+        by_series[row.series_id].setdefault(position[row.commit_id], []).append(row)
     lines = []
-    for item in series:
-        at, values = by_series[item.id], []
-        for commit_id in sorted(at, key=position.__getitem__):
-            own = [row for row in at[commit_id] if row.sample.revision != "base"] or at[commit_id]
-            measured = [row.sample.value for row in at[commit_id]]
-            newest, again = own[-1], len(at[commit_id]) > 1
-            key = (newest.job_id, item.backend, case, chosen)
-            failed = key in failing and newest.sample.revision == "head"
-            values.append(
-                Value(
-                    position=position[commit_id],
-                    value=median(row.sample.value for row in own),
-                    low=min(measured) if again else newest.sample.low,
-                    high=max(measured) if again else newest.sample.high,
-                    verdict="fail" if failed else "",
-                    url=f"/jobs/{newest.job_id}",
-                )
-            )
-        lines.append(Line(item.backend, tuple(values)))
+    for number, name in backend.items():
+        failed = {report for report, job_id in jobs.items() if (job_id, name) in failing}
+        at = sorted(by_series[number].items())
+        lines.append(Line(name, tuple(_value(place, measured, jobs, failed) for place, measured in at)))
     data = HistoryData(
         metric=metric(chosen),
         unit=series[0].unit,
@@ -126,10 +118,9 @@ def draw(
         limit=limit,
         against="the anchor" if "ratio_anchor" in chosen else "",
         changes=tuple(
-            Change(curve.series.backend, position[curve.commits[step.index].id], step.change)
-            for curve, steps in curves.of_series(session, project, [item.id for item in series])
-            for step in steps
-            if curve.commits[step.index].id in position
+            Change(backend[step.series_id], position[step.commit_id], step.change)
+            for step in regressions.steps_of_series(session, backend)
+            if step.commit_id in position
         ),
     )
     caption = (
@@ -139,10 +130,22 @@ def draw(
     return drawings.history(data, caption)
 
 
+def _value(place: int, measured: list[HistoryValue], jobs: Mapping[int, int], failed: set[int]) -> Value:
+    """What is shown at a commit of one series, which may have been measured there more than once."""
+    newest = measured[-1]
+    value, low, high = newest.value, newest.low, newest.high
+    if len(measured) > 1:
+        heads = [one for one in measured if one.revision != "base"] or measured
+        newest, value = heads[-1], median(one.value for one in heads)
+        low, high = min(one.value for one in measured), max(one.value for one in measured)
+    verdict = "fail" if newest.report_id in failed and newest.revision == "head" else ""
+    return Value(place, value, low, high, verdict, f"/jobs/{jobs[newest.report_id]}")
+
+
 def _draw_parts(
     session: Session,
     project: Project,
-    series: list[Series],
+    series: list[Offered],
     ref: str | None,
     sessions: int | None,
     limit: float | None,
@@ -179,6 +182,6 @@ def _draw_parts(
     return drawings.history(data, caption)
 
 
-def _place(index: int, commit: models.Commit) -> Commit:
+def _place(index: int, commit: models.Commit | HistoryCommit) -> Commit:
     author = clean(commit.author_name) or "unknown author"
     return Commit(index, commit.sha, first_line(commit.message), author, absolute(moment_of(commit)))

@@ -7,10 +7,12 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.pages import report_page
+from gprojci_service.models import ImportedReport
+from gprojci_service.pages import report_choices, report_page
 from gprojci_service.pages.schemas import ImportedListView, ImportedView
 from gprojci_service.reports import repository
 from gprojci_service.reports import service as imported
+from gprojci_service.results import excerpts
 
 SHOWN = 200
 
@@ -27,7 +29,8 @@ def report(session: Session, report_id: int, choices: Mapping[str, str]) -> Impo
         ReportNotFound: there is none of that number.
         ImportedReportUnreadable: this version does not read its format.
     """
-    row = imported.get(session, report_id)
-    found = imported.read(row)
-    view = report_page.view(found, None, (), choices, None)
+    row = imported.get(session, report_id, whole=False)
+    shown = report_choices.shown(excerpts.outline(session, ImportedReport, row.id), (), choices)
+    found = imported.read_part(session, row, shown.cut())
+    view = report_page.view(found, shown, None, choices, None)
     return ImportedView(row, datetime.fromisoformat(found.created_at), view)

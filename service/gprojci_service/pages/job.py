@@ -12,10 +12,22 @@ from gprojci_service.errors import JobNotFound
 from gprojci_service.jobs.usage import usage
 from gprojci_service.models import Attempt, Report, now
 from gprojci_service.models.job import OPEN_STATES
-from gprojci_service.pages import environment_changes, findings, report_page, repository
+from gprojci_service.pages import environment_changes, findings, report_choices, report_page, repository
+from gprojci_service.pages.environment_changes import EnvironmentChanges
 from gprojci_service.pages.formatting import clean, duration, moment, number
 from gprojci_service.pages.repository import JobRow
-from gprojci_service.pages.schemas import AttemptView, Banner, JobView, LogLine, LogView, StepView, ToldView
+from gprojci_service.pages.schemas import (
+    AttemptView,
+    Banner,
+    FindingView,
+    JobView,
+    LogLine,
+    LogView,
+    ReportView,
+    StepView,
+    ToldView,
+)
+from gprojci_service.results import excerpts
 from gprojci_service.results import repository as result_repository
 from gprojci_service.results import service as results
 from gprojci_service.settings import Settings
@@ -58,18 +70,17 @@ def job(session: Session, settings: Settings, job_id: int, choices: Mapping[str,
     row = _row(session, job_id)
     attempts = repository.attempts(session, job_id)
     stored = repository.accepted_report(session, job_id)
-    report = results.read(stored) if stored else None
     shown = _result_attempt(attempts, stored)
     evidence = findings.views(row.verdict)
-    limits = row.verdict.policy if row.verdict else None
+    shown_report, changes = _report(session, stored, row, evidence, choices) if stored else (None, None)
     return _view(
         session,
         row,
         attempts,
         findings=evidence,
         acceptable=findings.acceptable(evidence),
-        report=report_page.view(report, limits, evidence, choices, row.job.merge_base_sha) if report else None,
-        changes=environment_changes.of_job(session, row.job, report) if report else None,
+        report=shown_report,
+        changes=changes,
         policy_words=findings.policy_words(row.verdict),
         told=tuple(ToldView.of(item) for item in repository.told(session, job_id)),
         builds=tuple(repository.builds(session, shown.id)) if shown else (),
@@ -77,6 +88,17 @@ def job(session: Session, settings: Settings, job_id: int, choices: Mapping[str,
         taken_from_job=result_repository.taken_from(session, job_id),
         attempts_views=tuple(AttemptView(attempt, worker) for attempt, worker in attempts),
     )
+
+
+def _report(
+    session: Session, stored: Report, row: JobRow, evidence: tuple[FindingView, ...], choices: Mapping[str, str]
+) -> tuple[ReportView, EnvironmentChanges | None]:
+    """What a report says, and what its session differs in from one of the base commit."""
+    shown = report_choices.shown(excerpts.outline(session, Report, stored.id), evidence, choices)
+    report = results.read_part(session, stored, shown.cut())
+    limits = row.verdict.policy if row.verdict else None
+    view = report_page.view(report, shown, limits, choices, row.job.merge_base_sha)
+    return view, environment_changes.of_job(session, row.job, report)
 
 
 def _result_attempt(attempts: list[tuple[Attempt, str]], stored: Report | None) -> Attempt | None:

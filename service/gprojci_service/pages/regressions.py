@@ -104,8 +104,9 @@ def regression(session: Session, regression_id: int, choices: Mapping[str, str])
     assert first_bad is not None
     drawing = None
     if chosen is not None:
-        rows = values_repository.history_values(session, project.id, [chosen[1].id], project.default_branch, SESSIONS)
-        drawing = history.draw(session, project, [chosen[1]], rows, chosen[0].limit) if rows else None
+        ref, ids = project.default_branch, [chosen[1].id]
+        rows, jobs = values_repository.history_values(session, project.id, ids, ref, SESSIONS)
+        drawing = history.draw(session, [chosen[1]], rows, jobs, chosen[0].limit) if rows else None
     return RegressionView(
         regression=found,
         project=project,

@@ -9,7 +9,8 @@ from gprojci_dashboards.charts.error_surface import Facet, SurfaceData
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_service.pages import drawings, findings
 from gprojci_service.pages.formatting import DASH, clean, first_line, fraction, number, tensor
-from gprojci_service.pages.report_parts import TENSORS, label
+from gprojci_service.pages.report_choices import TENSORS
+from gprojci_service.pages.report_parts import label
 from gprojci_service.pages.scatter import pick
 from gprojci_service.pages.schemas import Cell, Choice, Section
 from gprojci_suite.contract.determinism import Repeatability

@@ -6,22 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from gprojci_service.pages import report_checks, report_parts, report_roofline, report_timing
-from gprojci_service.pages.schemas import FindingView, ReportView
+from gprojci_service.pages.report_choices import Shown
+from gprojci_service.pages.schemas import ReportView
 from gprojci_suite.contract.report import Report
 
 
 def view(
     report: Report,
+    shown: Shown,
     policy: Mapping[str, Any] | None,
-    evidence: tuple[FindingView, ...],
     choices: Mapping[str, str],
     base_sha: str | None,
 ) -> ReportView:
-    """Every part of the report; `choices` (input, tensor, case, …) come from the address, limits from `policy`."""
-    accuracy = report_parts.accuracy(report, policy, evidence, choices)
+    """Every part of the report that is shown; further `choices` come from the address, limits from `policy`."""
+    accuracy = report_parts.accuracy(report, shown, policy)
     found = (
-        report_timing.pareto(report, policy, choices),
-        report_timing.throughput(report, policy, choices),
+        report_timing.pareto(report, shown, policy),
+        report_timing.throughput(report, shown, policy),
         report_roofline.section(report, choices),
         report_timing.step(report, policy),
         report_checks.surface(report, policy, choices),

@@ -8,18 +8,15 @@ from typing import Any
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_service.pages import drawings, findings
 from gprojci_service.pages.formatting import DASH, absolute, duration, fraction, memory, moment, number, tensor
-from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
+from gprojci_service.pages.report_choices import Shown
 from gprojci_service.pages.schemas import (
     AccuracyView,
     Cell,
     FailedBackend,
-    FindingView,
     SliceRow,
     Table,
 )
 from gprojci_suite.contract.report import Report, Slice
-
-TENSORS = ["dq", "dk", "dv", "o"]
 
 
 def label(backend: str, revision: str) -> str:
@@ -34,19 +31,11 @@ def failed(report: Report) -> tuple[FailedBackend, ...]:
     return tuple(FailedBackend(label(entry.backend, entry.revision), entry.status, entry.detail) for entry in found)
 
 
-def accuracy(
-    report: Report, policy: Mapping[str, Any] | None, evidence: tuple[FindingView, ...], choices: Mapping[str, str]
-) -> AccuracyView | None:
-    """Errors of one tensor on one input set, slice by backend; by default where the gate failed worst."""
-    if report.accuracy is None or not report.accuracy.slices:
+def accuracy(report: Report, choice: Shown, policy: Mapping[str, Any] | None) -> AccuracyView | None:
+    """Errors of one tensor on one input set, slice by backend."""
+    if report.accuracy is None or not choice.outline.sliced:
         return None
-    inputs = [entry.input for entry in report.inputs]
-    worst = next(
-        (item for item in evidence if item.verdict == "fail" and item.check.partition("_")[0] in TENSORS), None
-    )
-    preferred = worst.where.split(" · ")[0] if worst else PREFERRED_INPUT
-    shown = pick(choices.get("input"), inputs, preferred if preferred in inputs else PREFERRED_INPUT)
-    chosen = pick(choices.get("tensor"), TENSORS, worst.check.partition("_")[0] if worst else "")
+    shown, chosen = choice.slices
     found = [item for item in report.accuracy.slices if (item.input, item.tensor) == (shown, chosen)]
     order = {(entry.backend, entry.revision): place for place, entry in enumerate(report.backends)}
     role = {(entry.backend, entry.revision): entry.role for entry in report.backends}
@@ -79,7 +68,7 @@ def accuracy(
     )
     against = f"; the colours turn at the gate's limit of {fraction(limit)}" if limit is not None else ""
     return AccuracyView(
-        inputs=tuple(inputs),
+        inputs=choice.outline.inputs,
         input=shown,
         tensor=chosen,
         words=f"{words} on {shown}: {number(len(by_slice))} slices, {number(len(columns))} backends",

@@ -18,8 +18,8 @@ from gprojci_service.pages.formatting import (
     signed_percent,
     tensor,
 )
-from gprojci_service.pages.report_parts import TENSORS, label
-from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
+from gprojci_service.pages.report_choices import TENSORS, Shown
+from gprojci_service.pages.report_parts import label
 from gprojci_service.pages.schemas import Cell, Choice, Section
 from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.timing import Comparison, Measurement
@@ -33,7 +33,7 @@ def anchor_of(report: Report) -> str | None:
     return next((entry.backend for entry in report.backends if entry.role == "anchor"), None)
 
 
-def pareto(report: Report, policy: Mapping[str, Any] | None, choices: Mapping[str, str]) -> Section | None:
+def pareto(report: Report, choice: Shown, policy: Mapping[str, Any] | None) -> Section | None:
     """Accuracy against speed of one session, where both were measured."""
     anchor = anchor_of(report)
     if report.accuracy is None or report.throughput is None or anchor is None:
@@ -44,9 +44,7 @@ def pareto(report: Report, policy: Mapping[str, Any] | None, choices: Mapping[st
         if (item.pass_, item.against_backend, item.control) == ("forward_backward", anchor, False)
         and item.revision != "base"
     }
-    cases = list(dict.fromkeys(case for _, case in times))
-    shown = pick(choices.get("input"), [entry.input for entry in report.inputs], PREFERRED_INPUT)
-    chosen, case = pick(choices.get("tensor"), TENSORS), pick(choices.get("case"), cases)
+    (shown, chosen), case = choice.marks, choice.mark_case
     marks = []
     for line in report.accuracy.summary:
         if (line.input, line.tensor) != (shown, chosen) or line.revision == "base":
@@ -75,21 +73,20 @@ def pareto(report: Report, policy: Mapping[str, Any] | None, choices: Mapping[st
         "Accuracy against speed",
         f"{number(len(marks))} backends, measured in one session",
         (
-            Choice("input", "Input set", tuple(entry.input for entry in report.inputs), shown, {}),
+            Choice("input", "Input set", choice.outline.inputs, shown, {}),
             Choice("tensor", "Tensor", tuple(TENSORS), chosen, {name: str(tensor(name)) for name in TENSORS}),
-            Choice("case", "Timed case", tuple(cases), case, {}),
+            Choice("case", "Timed case", choice.outline.compared, case, {}),
         ),
         drawings.pareto(data, caption),
     )
 
 
-def throughput(report: Report, policy: Mapping[str, Any] | None, choices: Mapping[str, str]) -> Section | None:
+def throughput(report: Report, choice: Shown, policy: Mapping[str, Any] | None) -> Section | None:
     """Paired ratios of one case, the ones that the gate reads first; times, achieved TFLOP/s, launch, CUDA graph and
     memory beside them, and the kernels of each backend."""
     if report.throughput is None:
         return None
-    cases = list(dict.fromkeys(item.case for item in report.throughput.measurements))
-    case = pick(choices.get("case"), cases)
+    cases, case = choice.outline.measured, choice.timed_case
     compared = [
         item for item in report.throughput.comparisons if item.pass_ == "forward_backward" and item.case == case
     ]
@@ -131,7 +128,7 @@ def throughput(report: Report, policy: Mapping[str, Any] | None, choices: Mappin
         "throughput",
         "Speed",
         _pairs_words(compared),
-        (Choice("case", "Timed case", tuple(cases), case, {}),) if len(cases) > 1 else (),
+        (Choice("case", "Timed case", cases, case, {}),) if len(cases) > 1 else (),
         _ratios(compared, margin, caption, "ratios") if compared else None,
         f"Median time of one call of {case}; under it achieved TFLOP/s and their share of the device's matrix product",
         (

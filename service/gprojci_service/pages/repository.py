@@ -236,8 +236,9 @@ def told(session: Session, job_id: int) -> list[GithubReport]:
 
 
 def accepted_report(session: Session, job_id: int) -> Report | None:
-    """The result of a job."""
-    return session.scalar(select(Report).where(Report.job_id == job_id, Report.accepted.is_(True)))
+    """The result of a job, without its body, which is large."""
+    query = select(Report).options(defer(Report.body, raiseload=True))
+    return session.scalar(query.where(Report.job_id == job_id, Report.accepted.is_(True)))
 
 
 def measured_commits(session: Session, project_id: int, limit: int = 60) -> list[Commit]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Select, and_, case, exists, func, or_, select, type_coerce
 from sqlalchemy.orm import Session, aliased
 
+from gprojci_service.database import among
 from gprojci_service.models import Commit, Job, Report, Sample, Series, Verdict
-
-_FINDING = ("verdict", "backend", "case", "limit_key")
+from gprojci_service.results.repository import along_curves
 
 
 class SeriesFacts(NamedTuple):
@@ -33,14 +35,54 @@ class SampleFacts(NamedTuple):
     high: float | None
 
 
-@dataclass(frozen=True)
-class ValueRow:
+class ValueRow(NamedTuple):
     """One sample with the identity of its series and where it comes from."""
 
     series: SeriesFacts
     sample: SampleFacts
     commit: Commit
     job_id: int
+
+
+class Offered(NamedTuple):
+    """What a series is of and how it was measured."""
+
+    id: int
+    backend: str
+    case: str
+    metric: str
+    unit: str
+    hardware: str
+    ruler_revision: str
+
+
+class HistoryValue(NamedTuple):
+    """A sample of a history."""
+
+    series_id: int
+    commit_id: int
+    revision: str
+    value: float
+    low: float | None
+    high: float | None
+    report_id: int
+
+
+class HistoryCommit(NamedTuple):
+    """What a history says of a commit."""
+
+    id: int
+    sha: str
+    message: str | None
+    author_name: str | None
+    authored_at: datetime | None
+    created_at: datetime
+    first_parent: str | None
+
+    @property
+    def parents(self) -> list[str]:
+        """What its place in the order depends on."""
+        return [self.first_parent] if self.first_parent else []
 
 
 def _values(session: Session, condition: ColumnElement[bool]) -> list[ValueRow]:
@@ -77,7 +119,7 @@ def _values(session: Session, condition: ColumnElement[bool]) -> list[ValueRow]:
 
 
 def _commits(session: Session, ids: Iterable[int]) -> dict[int, Commit]:
-    return {commit.id: commit for commit in session.scalars(select(Commit).where(Commit.id.in_(list(ids))))}
+    return {commit.id: commit for commit in session.scalars(select(Commit).where(among(session, Commit.id, ids)))}
 
 
 def report_values(session: Session, report_id: int, metrics: Iterable[str]) -> list[ValueRow]:
@@ -99,7 +141,9 @@ def earlier_head_values(
     earlier = _sessions(project_id, ref).where(Report.id < report_id).order_by(Report.id.desc()).limit(limit)
     ids = list(session.scalars(earlier))
     wanted = or_(*(and_(Series.metric == metric, Series.case == case_) for metric, case_ in keys))
-    return _values(session, and_(Sample.report_id.in_(ids), Sample.revision == "head", wanted)) if ids else []
+    return (
+        _values(session, and_(among(session, Sample.report_id, ids), Sample.revision == "head", wanted)) if ids else []
+    )
 
 
 def metrics_of(session: Session, project_id: int) -> list[str]:
@@ -107,21 +151,34 @@ def metrics_of(session: Session, project_id: int) -> list[str]:
     return list(session.scalars(select(Series.metric).where(Series.project_id == project_id).distinct()))
 
 
-def series_of(session: Session, project_id: int, metric: str) -> list[Series]:
+def series_of(session: Session, project_id: int, metric: str) -> list[Offered]:
     """The series of a project with a metric, oldest first."""
-    query = select(Series).where(Series.project_id == project_id, Series.metric == metric)
-    return list(session.scalars(query.order_by(Series.id)))
+    columns = (getattr(Series, name) for name in Offered._fields)
+    query = select(*columns).where(Series.project_id == project_id, Series.metric == metric).order_by(Series.id)
+    return [Offered(*row) for row in session.execute(query)]
 
 
 def history_values(
     session: Session, project_id: int, series_ids: list[int], ref: str | None, sessions: int
-) -> list[ValueRow]:
+) -> tuple[list[HistoryValue], dict[int, int]]:
     """Samples of the series in the newest `sessions` accepted reports that have any, of pushes to `ref` (None: of
-    anything), oldest first."""
-    measured = exists().where(Sample.report_id == Report.id, Sample.series_id.in_(series_ids))
-    newest = _sessions(project_id, ref).where(measured).order_by(Report.id.desc()).limit(sessions)
-    ids = list(session.scalars(newest))
-    return _values(session, and_(Sample.series_id.in_(series_ids), Sample.report_id.in_(ids))) if ids else []
+    anything), oldest first; and the job of each of these reports."""
+    measured = exists().where(Sample.report_id == Report.id, among(session, Sample.series_id, series_ids))
+    newest = _sessions(project_id, ref).add_columns(Report.job_id).where(measured)
+    jobs = {row[0]: row[1] for row in session.execute(newest.order_by(Report.id.desc()).limit(sessions))}
+    if not jobs:
+        return [], jobs
+    columns = (getattr(Sample, name) for name in HistoryValue._fields)
+    query = select(*columns).where(among(session, Sample.series_id, series_ids), along_curves(session, jobs))
+    found = map(HistoryValue._make, session.execute(query))
+    return sorted(found, key=attrgetter("report_id")), jobs
+
+
+def history_commits(session: Session, ids: Iterable[int]) -> list[HistoryCommit]:
+    """Commits by their numbers."""
+    columns = [getattr(Commit, name) for name in HistoryCommit._fields[:-1]]
+    query = select(*columns, Commit.parents[0].as_string()).where(among(session, Commit.id, ids))
+    return list(map(HistoryCommit._make, session.execute(query)))
 
 
 @dataclass(frozen=True)
@@ -185,21 +242,16 @@ def commits_of_reports(session: Session, report_ids: Iterable[int]) -> dict[int,
         select(Report.id, Commit, Job.id)
         .join(Job, Job.id == Report.job_id)
         .join(Commit, and_(Commit.project_id == Job.project_id, Commit.sha == Job.head_sha))
-        .where(Report.id.in_(list(report_ids)))
+        .where(among(session, Report.id, report_ids))
     )
     return {row[0]: (row[1], row[2]) for row in session.execute(query)}
 
 
 def failed_findings(session: Session, job_ids: Iterable[int]) -> list[tuple[int, str, str, str]]:
-    """Job, backend, case and limit key of the findings that failed; picked out of the evidence by the database."""
-    if session.get_bind().dialect.name == "postgresql":
-        rows = func.jsonb_array_elements(Verdict.evidence).table_valued("value", joins_implicitly=True)
-        part = [func.jsonb_extract_path_text(rows.c.value, key) for key in _FINDING]
-    else:
-        rows = func.json_each(Verdict.evidence).table_valued("value", joins_implicitly=True)
-        part = [func.json_extract(rows.c.value, f"$.{key}") for key in _FINDING]
-    query = select(Verdict.job_id, *part[1:]).where(Verdict.job_id.in_(list(job_ids)), part[0] == "fail")
-    return [(row[0], row[1] or "", row[2] or "", row[3]) for row in session.execute(query)]
+    """Job, backend, case and limit key of the findings that failed."""
+    some = Verdict.failed != type_coerce([], Verdict.failed.type)
+    query = select(Verdict.job_id, Verdict.failed).where(among(session, Verdict.job_id, job_ids), some)
+    return [(job_id, *finding) for job_id, failed in session.execute(query) for finding in failed]
 
 
 def newest_input_values(session: Session, cases: Iterable[str], metrics: Iterable[str]) -> list[ValueRow]:
@@ -214,7 +266,9 @@ def newest_input_values(session: Session, cases: Iterable[str], metrics: Iterabl
         .scalar_subquery()
     )
     ids = select(newest).where(Series.case.in_(list(cases)), Series.metric.in_(list(metrics)))
-    return _values(session, Sample.id.in_([number for number in session.scalars(ids) if number is not None]))
+    return _values(
+        session, among(session, Sample.id, [number for number in session.scalars(ids) if number is not None])
+    )
 
 
 def _sessions(project_id: int, ref: str | None) -> Select[int]:

@@ -41,6 +41,12 @@ def commit(session: Session, project_id: int, sha: str) -> Commit | None:
     return session.scalar(select(Commit).where(Commit.project_id == project_id, Commit.sha == sha))
 
 
+def commits(session: Session, project_id: int, shas: Iterable[str]) -> dict[str, Commit]:
+    """Those commits of a project that are known, by SHA."""
+    found = session.scalars(select(Commit).where(Commit.project_id == project_id, Commit.sha.in_(list(shas))))
+    return {commit.sha: commit for commit in found}
+
+
 def commits_by_prefix(session: Session, project_id: int, prefix: str) -> Sequence[Commit]:
     """Commits whose SHA begins with `prefix` (hex digits only); at most two, which is enough to tell ambiguity."""
     query = (

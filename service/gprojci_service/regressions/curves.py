@@ -10,7 +10,7 @@ from statistics import median
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import Commit, Project, Series
+from gprojci_service.models import Commit, Project, Series, SeriesStep
 from gprojci_service.projects.ancestry import in_order
 from gprojci_service.regressions import repository
 from gprojci_service.regressions.repository import Measured
@@ -68,11 +68,15 @@ def branch(session: Session, project: Project) -> Branch:
     return Branch(commits, tuple((curve, tuple(find_steps(curve.points, series=judged))) for curve in found))
 
 
-def of_series(session: Session, project: Project, series_ids: Sequence[int]) -> list[tuple[Curve, tuple[Step, ...]]]:
-    """Some series of the default branch with their steps, peers too, for information."""
+def steps_of(session: Session, project: Project, series_ids: Sequence[int], *, series: int) -> list[SeriesStep]:
+    """The steps of some series of the default branch, peers too, for information; `series` is how many are looked at
+    in the project."""
     _, found = _measured(session, project, ("head", "ruler"), series_ids)
-    all_of_them = repository.count_watched(session, project.id)
-    return [(curve, tuple(find_steps(curve.points, series=all_of_them))) for curve in found]
+    return [
+        SeriesStep(series_id=curve.series.id, commit_id=curve.commits[step.index].id, change=step.change)
+        for curve in found
+        for step in find_steps(curve.points, series=series)
+    ]
 
 
 def _measured(
@@ -82,33 +86,38 @@ def _measured(
     reports = repository.measured_reports(session, project, REPORTS)
     for value in repository.measured_values(session, reports, revisions, series_ids):
         values[value.series_id][value.commit_id].append(value)
-    commits = in_order(repository.commits(session, {commit for at in values.values() for commit in at}))
-    return tuple(commits), [
-        _curve(series, [commit for commit in commits if commit.id in values[series.id]], values[series.id])
+    commits = tuple(in_order(repository.commits(session, {commit for at in values.values() for commit in at})))
+    places = [(place, commit.id) for place, commit in enumerate(commits)]
+    return commits, [
+        _curve(series, commits, [(place, at[number]) for place, number in places if number in at])
         for series in repository.series(session, values)
         if watched(series)
+        for at in (values[series.id],)
     ]
 
 
-def _curve(series: Series, commits: list[Commit], values: dict[int, list[Measured]]) -> Curve:
+def _curve(series: Series, commits: Sequence[Commit], measured: Sequence[tuple[int, list[Measured]]]) -> Curve:
+    """A curve of what was measured at commits by their place."""
     return Curve(
         series,
-        tuple(commits),
-        tuple(values[commit.id][-1].job_id for commit in commits),
-        tuple(_point(values[commit.id]) for commit in commits),
+        tuple(commits[place] for place, _ in measured),
+        tuple(values[-1].job_id for _, values in measured),
+        tuple(_point(values) for _, values in measured),
     )
 
 
-def _point(measured: list[Measured]) -> Point:
+def _point(measured: Sequence[Measured]) -> Point:
     """A commit that was measured more than once counts with the median."""
-    if len(measured) == 1 and measured[0].low is None:
-        return Point(math.log(max(measured[0].value, _NO_ERROR)))
-    spreads = [
-        math.log(value.high / value.low) / _INTERVAL_TO_SIGMA
-        for value in measured
-        if value.low is not None and value.high is not None and 0 < value.low <= value.high
-    ]
+    if len(measured) == 1:
+        return Point(math.log(max(measured[0].value, _NO_ERROR)), _spread(measured[0]) or 0.0)
+    spreads = [spread for spread in map(_spread, measured) if spread is not None]
     return Point(
         median(math.log(max(value.value, _NO_ERROR)) for value in measured),
         median(spreads) / math.sqrt(len(measured)) if spreads else 0.0,
     )
+
+
+def _spread(measured: Measured) -> float | None:
+    """Standard deviation of the logarithm, as the session's interval has it; None without one."""
+    low, high = measured.low, measured.high
+    return None if low is None or high is None or not 0 < low <= high else math.log(high / low) / _INTERVAL_TO_SIGMA

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from gprojci_service.database import among
 from gprojci_service.models import (
     Commit,
     Job,
@@ -18,12 +19,13 @@ from gprojci_service.models import (
     Report,
     Sample,
     Series,
+    SeriesStep,
 )
 from gprojci_service.models.regression import OPEN_REGRESSION_STATES
+from gprojci_service.results.repository import along_curves
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """One value that a default branch's commit was measured to have."""
 
     series_id: int
@@ -167,27 +169,41 @@ def measured_values(
     session: Session, report_ids: Sequence[int], revisions: Sequence[str], series_ids: Sequence[int] | None = None
 ) -> list[Measured]:
     """What those reports measured of `revisions`, of some series or of all, in the order in which they came."""
+    if not report_ids:
+        return []
     query = (
         select(Sample.series_id, Sample.commit_id, Report.job_id, Sample.value, Sample.low, Sample.high)
         .join(Report, Report.id == Sample.report_id)
-        .where(Sample.report_id.in_(report_ids), Sample.revision.in_(revisions))
+        .where(Sample.revision.in_(revisions))
         .order_by(Sample.id)
     )
-    if series_ids is not None:
-        query = query.where(Sample.series_id.in_(series_ids))
+    if series_ids is None:
+        query = query.where(among(session, Sample.report_id, report_ids))
+    else:
+        query = query.where(among(session, Sample.series_id, series_ids), along_curves(session, report_ids))
     return [Measured(*row) for row in session.execute(query)]
 
 
 def commits(session: Session, ids: Iterable[int]) -> Sequence[Commit]:
-    return session.scalars(select(Commit).where(Commit.id.in_(list(ids)))).all()
+    return session.scalars(select(Commit).where(among(session, Commit.id, ids))).all()
 
 
 def series(session: Session, ids: Iterable[int]) -> Sequence[Series]:
-    return session.scalars(select(Series).where(Series.id.in_(list(ids))).order_by(Series.id)).all()
+    return session.scalars(select(Series).where(among(session, Series.id, ids)).order_by(Series.id)).all()
 
 
-def count_watched(session: Session, project_id: int) -> int:
-    """How many series of a project are looked at for steps, as `curves.watched` has it."""
-    looked_at = (Series.unit == "fraction") | Series.metric.endswith("_ratio_anchor", autoescape=True)
-    query = select(func.count()).select_from(Series).where(Series.project_id == project_id, looked_at)
-    return session.scalar(query) or 0
+_WATCHED = (Series.unit == "fraction") | Series.metric.endswith("_ratio_anchor", autoescape=True)
+
+
+def watched_series(session: Session, project_id: int) -> list[int]:
+    """The series of a project that are looked at for steps, as `curves.watched` has it."""
+    return list(session.scalars(select(Series.id).where(Series.project_id == project_id, _WATCHED).order_by(Series.id)))
+
+
+def steps_of_project(session: Session, project_id: int) -> list[SeriesStep]:
+    query = select(SeriesStep).join(Series, Series.id == SeriesStep.series_id).where(Series.project_id == project_id)
+    return list(session.scalars(query))
+
+
+def steps_of_series(session: Session, series_ids: Iterable[int]) -> list[SeriesStep]:
+    return list(session.scalars(select(SeriesStep).where(among(session, SeriesStep.series_id, series_ids))))

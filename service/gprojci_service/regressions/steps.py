@@ -34,6 +34,7 @@ PERSISTENCE = 3
 _MAD_TO_SIGMA = 1.4826  # of a normal distribution
 _MAD_TO_T3_SCALE = 1 / 0.7649
 _T3_AT_ZERO = 2 / (math.pi * math.sqrt(3))
+_SMALLEST = math.log1p(SMALLEST_STEP)
 _LEAST = 0.8  # weight of the smallest step among all that are looked for
 _OUTLIER = 1.5
 _CENTRE_VARIANCE = math.pi / 2 * DEPENDENCE  # of a median of n points, over theirs and times n
@@ -103,30 +104,41 @@ def _middle(ordered: Sequence[float]) -> float:
 
 
 def _median_deviation(ordered: Sequence[float], centre: float) -> float:
-    """The median of the distances from `centre` of values in order of size, without a look at most of them."""
+    """The median of the distances from `centre` of values in order of size, without a look at most of them: the nearest
+    half of them stand together, and bisection finds where they begin."""
     half, odd = divmod(len(ordered), 2)
-    farther = _distance(ordered, centre, half + 1)
-    return farther if odd else (_distance(ordered, centre, half) + farther) / 2
+    start, end = 0, len(ordered) - half
+    while start < end:
+        middle = (start + end) // 2
+        if centre - ordered[middle] <= ordered[middle + half] - centre:
+            end = middle
+        else:
+            start = middle + 1
+    beyond = [abs(centre - ordered[place]) for place in (start - 1, start + half) if 0 <= place < len(ordered)]
+    if odd:
+        return min(beyond)
+    return (max(centre - ordered[start], ordered[start + half - 1] - centre) + min(beyond)) / 2
 
 
-def _distance(ordered: Sequence[float], centre: float, count: int) -> float:
-    """The `count`-th smallest distance: the nearest values stand together, and bisection finds where they begin."""
-
-    def begins(start: int) -> bool:
-        return centre - ordered[start] <= ordered[start + count] - centre
-
-    start = bisect_left(range(len(ordered) - count), True, key=begins)
-    return max(centre - ordered[start], ordered[start + count - 1] - centre)
-
-
-@dataclass
+@dataclass(slots=True)
 class _Level:
-    """What is known of the level that a series is at."""
+    """What is known of the level that a series is at.
+
+    Attributes:
+        centre: median of its points.
+        noise: robust standard deviation of a point.
+        scale: of Student's t with that noise.
+        smallest: step that is looked for.
+        size: `smallest` over `scale`.
+        most: what one point counts for at most.
+    """
 
     centre: float
     noise: float
     scale: float
     smallest: float
+    size: float
+    most: float
 
     @classmethod
     def of(cls, points: _Window, known_noise: float | None) -> _Level:
@@ -139,7 +151,9 @@ class _Level:
             deviation = _median_deviation(points.values, centre) * (1 + _YOUNG / count)
             noise = max(_MAD_TO_SIGMA * deviation, NOISE_FLOOR, _middle(points.spreads))
         scale = noise / _MAD_TO_SIGMA * _MAD_TO_T3_SCALE
-        return cls(centre, noise, scale, max(math.log1p(SMALLEST_STEP), NOISE_MULTIPLE * noise))
+        smallest = max(_SMALLEST, NOISE_MULTIPLE * noise)
+        size = smallest / scale
+        return cls(centre, noise, scale, smallest, size, _OUTLIER * 2 * math.log(1 + size * size / 3))
 
     def evidence(self, value: float, sign: int) -> float:
         """Log likelihood ratio of one point, for a step up (+1) or down (-1) against none.
@@ -147,15 +161,15 @@ class _Level:
         A step is of the smallest size, or of any larger one with Pareto's density size / r² beyond it. No point counts
         for more than `_OUTLIER` times what one at the smallest step does, however far out it lies.
         """
-        size = self.smallest / self.scale
+        size = self.size
         r = sign * (value - self.centre) / self.scale
         likelihood = _LEAST / (1 + (r - size) ** 2 / 3) ** 2
         if r > size:
             likelihood += (1 - _LEAST) * size / r**2 / _T3_AT_ZERO
-        return min(math.log((1 + r * r / 3) ** 2 * likelihood), _OUTLIER * 2 * math.log(1 + size * size / 3))
+        return min(math.log((1 + r * r / 3) ** 2 * likelihood), self.most)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Sum:
     """The cumulative sum of one direction, and since which point it is above zero."""
 

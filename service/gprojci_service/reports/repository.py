@@ -9,9 +9,11 @@ from sqlalchemy.orm import Session, defer
 
 from gprojci_service.models import ImportedReport
 
+_WITHOUT_BODY = defer(ImportedReport.body, raiseload=True)
 
-def by_id(session: Session, report_id: int) -> ImportedReport | None:
-    return session.get(ImportedReport, report_id)
+
+def by_id(session: Session, report_id: int, *, whole: bool) -> ImportedReport | None:
+    return session.get(ImportedReport, report_id, options=() if whole else (_WITHOUT_BODY,))
 
 
 def by_hash(session: Session, content_hash: str) -> ImportedReport | None:
@@ -20,5 +22,5 @@ def by_hash(session: Session, content_hash: str) -> ImportedReport | None:
 
 def newest(session: Session, limit: int) -> Sequence[ImportedReport]:
     """Without their bodies, which are large."""
-    query = select(ImportedReport).options(defer(ImportedReport.body, raiseload=True))
+    query = select(ImportedReport).options(_WITHOUT_BODY)
     return session.scalars(query.order_by(ImportedReport.id.desc()).limit(limit)).all()

@@ -11,6 +11,8 @@ from sqlalchemy.orm import Session
 from gprojci_service.errors import Conflict, InvalidRequest, ReportNotFound
 from gprojci_service.models import ImportedReport
 from gprojci_service.reports import repository
+from gprojci_service.results import excerpts
+from gprojci_service.results.excerpts import Cut
 from gprojci_suite.contract import ContractError, codec
 from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.training import is_training
@@ -60,26 +62,26 @@ def take(session: Session, title: str, text: str) -> tuple[ImportedReport, bool]
     return known, False
 
 
-def get(session: Session, report_id: int) -> ImportedReport:
-    """The imported report of that number.
+def get(session: Session, report_id: int, *, whole: bool = True) -> ImportedReport:
+    """The imported report of that number, with its body where `whole`.
 
     Raises:
         ReportNotFound: there is none.
     """
-    found = repository.by_id(session, report_id)
+    found = repository.by_id(session, report_id, whole=whole)
     if found is None:
         raise ReportNotFound(f"no imported report {report_id}; `gprojci report list` shows them")
     return found
 
 
-def read(row: ImportedReport) -> Report:
-    """The suite's report in a stored row.
+def read_part(session: Session, row: ImportedReport, cut: Cut) -> Report:
+    """The suite's report in a stored row, with those entries of its long lists that `cut` keeps.
 
     Raises:
         ImportedReportUnreadable: an earlier version of the service stored it in a format that this one does not read.
     """
     try:
-        return Report.from_json(row.body)
+        return Report.from_json(excerpts.excerpt(session, ImportedReport, row.id, cut))
     except ContractError as error:
         raise ImportedReportUnreadable(
             f"imported report {row.id} has a format that this version does not read ({error}); "

@@ -18,11 +18,17 @@ from gprojci_service.models import Commit, Job, Project, Report
 from gprojci_service.projects import repository as projects
 from gprojci_service.results import repository
 from gprojci_service.results import service as results
+from gprojci_service.results.excerpts import Cut
 from gprojci_suite.contract.report import Report as SuiteReport
 
 MOVED = 1.05
 _WEIGHTS = {"dq": 1.0, "dk": 1.0, "dv": 0.8, "o": 0.8}
 _RANK = {"worse": 0, "better": 1, "unclear": 2, "same": 3}
+
+_SUBJECTS = ("head", "base")
+_COMPARED = Cut(
+    summary={"revision": _SUBJECTS}, measurements={"revision": _SUBJECTS}, comparisons={"against_revision": _SUBJECTS}
+)
 
 Source = tuple[Report, str]
 """A result, and the revision that a commit has in it: head or base."""
@@ -58,6 +64,7 @@ class Comparison:
     head: str
     sources: tuple[Source, Source]
     bodies: tuple[SuiteReport, SuiteReport]
+    """What the reports say as far as it is compared: the subjects alone, without slices."""
     changes: tuple[Change, ...]
     same_session: bool
 
@@ -106,8 +113,8 @@ def of_jobs(session: Session, base: int, head: int) -> Comparison:
 
 def _compared(session: Session, base: str, head: str, sources: tuple[Source, Source]) -> Comparison:
     together = sources[0][0] is sources[1][0] and (sources[0][1], sources[1][1]) == ("base", "head")
-    newer = results.read(sources[1][0])
-    bodies = (newer if together else results.read(sources[0][0]), newer)
+    newer = results.read_part(session, sources[1][0], _COMPARED)
+    bodies = (newer if together else results.read_part(session, sources[0][0], _COMPARED), newer)
     changes = _accuracy(bodies, sources) + (_paired(bodies[1]) if together else _anchored(session, sources))
     changes.sort(key=lambda change: (_RANK[change.verdict], -change.weight))
     return Comparison(base, head, sources, bodies, tuple(changes), together)

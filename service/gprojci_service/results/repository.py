@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, and_, select
+from sqlalchemy.orm import Session, aliased, defer
 
+from gprojci_service.database import among
 from gprojci_service.models import Attempt, Build, Commit, Job, LogChunk, Report, Sample, Series
 
 
@@ -141,24 +142,31 @@ def page_of_samples(
     return [(row[0], row[1], row[2], row[3]) for row in session.execute(query)]
 
 
+def along_curves(session: Session, report_ids: Collection[int]) -> ColumnElement[bool]:
+    """Whether a sample is of one of many reports, for a query of few series: it reads their curves from the oldest of
+    the reports on. The sum keeps the database from reading every sample of each report, of all series."""
+    return and_(Sample.report_id >= min(report_ids), among(session, Sample.report_id + 0, report_ids))
+
+
 def has_samples(session: Session, report_id: int) -> bool:
     return session.scalar(select(Sample.id).where(Sample.report_id == report_id).limit(1)) is not None
 
 
 def newest_report_of(session: Session, project_id: int, sha: str, base_sha: str | None = None) -> Report | None:
-    """The newest accepted report with `sha` as head, and `base_sha` as base where given."""
+    """The newest accepted report with `sha` as head, and `base_sha` as base where given; without its body."""
     against = () if base_sha is None else (Job.merge_base_sha == base_sha,)
     return _newest_report(session, project_id, Job.head_sha == sha, *against)
 
 
 def newest_report_with_base(session: Session, project_id: int, sha: str) -> Report | None:
-    """The newest accepted report with `sha` as base."""
+    """The newest accepted report with `sha` as base; without its body."""
     return _newest_report(session, project_id, Job.merge_base_sha == sha)
 
 
 def _newest_report(session: Session, project_id: int, *of_job: ColumnElement[bool]) -> Report | None:
     query = (
         select(Report)
+        .options(defer(Report.body, raiseload=True))
         .join(Job, Job.id == Report.job_id)
         .where(Report.accepted.is_(True), Job.project_id == project_id, *of_job)
         .order_by(Report.id.desc())

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -19,11 +20,13 @@ from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Attempt, Build, Job, Report, Sample, Series, now
 from gprojci_service.projects import service as projects
 from gprojci_service.queue import DECIDE
-from gprojci_service.results import repository
+from gprojci_service.results import excerpts, repository
+from gprojci_service.results.excerpts import Cut, Wanted
 from gprojci_service.results.schemas import AttemptReport, Received
 from gprojci_service.settings import Settings
-from gprojci_suite.contract import ContractError
+from gprojci_suite.contract import ContractError, codec
 from gprojci_suite.contract.report import Report as SuiteReport
+from gprojci_suite.contract.report import Slice
 
 logger = logging.getLogger(__name__)
 
@@ -145,8 +148,26 @@ def read(row: Report) -> SuiteReport:
     Raises:
         ReportUnreadable: it was written by a ruler whose format this service does not know.
     """
+    return _decoded(row, row.body)
+
+
+def read_part(session: Session, row: Report, cut: Cut) -> SuiteReport:
+    """The suite's report in a stored row, with those entries of its long lists that `cut` keeps.
+
+    Raises:
+        ReportUnreadable: what was read is in a format that this service does not know.
+    """
+    return _decoded(row, excerpts.excerpt(session, Report, row.id, cut))
+
+
+def slices(session: Session, row: Report, wanted: Wanted) -> list[Slice]:
+    """The wanted slices of the suite's report in a stored row, of which `read_part` has read another part."""
+    return [codec.decode(Slice, item) for item in excerpts.slices(session, Report, row.id, wanted)]
+
+
+def _decoded(row: Report, body: dict[str, Any]) -> SuiteReport:
     try:
-        return SuiteReport.from_json(row.body)
+        return SuiteReport.from_json(body)
     except ContractError as error:
         raise ReportUnreadable(
             f"the report of job {row.job_id} has a format that this version does not read ({error}); "
