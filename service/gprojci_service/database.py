@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from fastapi import Request
+from fastapi.concurrency import contextmanager_in_threadpool
 from sqlalchemy import Connection, create_engine, event, make_url
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
@@ -19,6 +21,9 @@ from gprojci_service.settings import migrations_directory
 
 _WRITES = "gprojci_writes"
 _MESSAGES = "gprojci_messages"
+_REQUESTS = 20
+"""Requests of a process that hold a connection at the same time. Of the pool's 30 the others are for transactions that
+begin and end in one thread."""
 
 
 class Database:
@@ -28,6 +33,7 @@ class Database:
         self.url = url
         self.queue = queue
         self.engine = _engine(url)
+        self.requests = asyncio.Semaphore(_REQUESTS)
 
     @contextmanager
     def session(self, *, writes: bool) -> Iterator[Session]:
@@ -62,10 +68,15 @@ def send_after_commit(session: Session, task: str, *args: Any, queue: str = "ser
     session.info.setdefault(_MESSAGES, []).append(Message(task, list(args), queue))
 
 
-def get_session(request: Request) -> Iterator[Session]:
-    """FastAPI dependency (`scope="function"`: the commit comes before the answer): the request's transaction."""
+async def get_session(request: Request) -> AsyncIterator[Session]:
+    """FastAPI dependency (`scope="function"`: the commit comes before the answer): the request's transaction.
+
+    A request needs a thread several times while it holds its connection. So whoever has no connection yet waits
+    without holding a thread, or all threads wait for connections whose requests wait for threads.
+    """
     database: Database = request.app.state.database
-    with database.session(writes=request.method not in ("GET", "HEAD")) as session:
+    transaction = database.session(writes=request.method not in ("GET", "HEAD"))
+    async with database.requests, contextmanager_in_threadpool(transaction) as session:
         yield session
 
 
