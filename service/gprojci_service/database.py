@@ -25,6 +25,17 @@ _REQUESTS = 20
 """Requests of a process that hold a connection at the same time. Of the pool's 30 the others are for transactions that
 begin and end in one thread."""
 
+# Without these a request or task waits for hours on a connection whose other end is gone: the reaper among them.
+_NETWORK: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+_ABANDONED_SECONDS = 30
+"""How long PostgreSQL keeps the locks of a transaction whose client says nothing; ours never wait for anybody else."""
+
 
 class Database:
     """The database behind a URL; SQLite and PostgreSQL run the same code and the same migrations."""
@@ -83,7 +94,7 @@ async def get_session(request: Request) -> AsyncIterator[Session]:
 def _engine(url: str) -> Engine:
     backend = make_url(url).get_backend_name()
     if backend == "postgresql":
-        return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20)
+        return _postgresql(url)
     if backend != "sqlite":
         raise ConfigurationError(f"GPROJCI_DATABASE_URL: {backend!r} is not supported; use PostgreSQL or SQLite")
     engine = create_engine(url, connect_args={"check_same_thread": False, "timeout": 30})
@@ -98,5 +109,18 @@ def _engine(url: str) -> Engine:
     def _begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get(_WRITES, True)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: str) -> Engine:
+    given = make_url(url).query
+    network = {name: value for name, value in _NETWORK.items() if name not in given}
+    engine = create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20, connect_args=network)
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{_ABANDONED_SECONDS}s'")
+        connection.commit()
 
     return engine
