@@ -22,6 +22,7 @@ RECONCILE = "gprojci.reconcile"
 WATCH = "gprojci.watch"
 NOTIFY = "gprojci.notify"
 ADVANCE = "gprojci.advance_bisection"
+THIN_REPORTS = "gprojci.thin_reports"
 RUN_SCHEDULES = "gprojci.run_schedules"
 MEASURE = "gprojci.measure"
 

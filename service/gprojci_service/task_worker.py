@@ -27,6 +27,7 @@ from gprojci_service.tasks import TASKS
 _PR_SET_PDEATHSIG = 1
 # Timetables of projects are in whole minutes.
 SCHEDULES_SECONDS = 60.0
+RETENTION_SECONDS = 3600.0
 
 
 @cache
@@ -76,6 +77,8 @@ def timetable(settings: Settings) -> dict[str, dict[str, Any]]:
     }
     if not isinstance(connect(settings), Recorder):
         entries["reconcile"] = _every(settings.reconcile_seconds, queue.RECONCILE)
+    if settings.raw_values_days is not None:
+        entries["retention"] = _every(RETENTION_SECONDS, queue.THIN_REPORTS)
     return entries
 
 

@@ -25,6 +25,12 @@ class Report(Keyed, Base):
             postgresql_where=text("accepted"),
             sqlite_where=text("accepted = 1"),
         ),
+        Index(
+            "ix_report_whole",
+            "received_at",
+            postgresql_where=text("thinned_at IS NULL"),
+            sqlite_where=text("thinned_at IS NULL"),
+        ),
     )
 
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), index=True)
@@ -44,3 +50,5 @@ class Report(Keyed, Base):
     manifest_base: Mapped[str | None]
     """Text of `gprojci.toml` at the base commit: the gate's policy is read from here."""
     received_at: Mapped[datetime] = mapped_column(default=now)
+    thinned_at: Mapped[datetime | None]
+    """When its single values were removed, see `results/retention.py`."""

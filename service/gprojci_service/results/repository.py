@@ -190,6 +190,13 @@ def _newest_report(session: Session, project_id: int, *of_job: ColumnElement[boo
     return session.scalar(query)
 
 
+def whole_before(session: Session, moment: datetime, limit: int) -> Sequence[Report]:
+    """Reports with all their values that came before a moment, oldest first; locked, without those that another
+    transaction holds."""
+    query = select(Report).where(Report.thinned_at.is_(None), Report.received_at < moment).order_by(Report.received_at)
+    return session.scalars(query.limit(limit).with_for_update(skip_locked=True)).all()
+
+
 class Ratio(NamedTuple):
     """A time as a ratio to the anchor's in the same session."""
 
