@@ -174,19 +174,15 @@ class FaultyService(Processes):
 
     @contextmanager
     def held(self, step: str) -> Iterator[None]:
-        """Has every attempt wait in a step: fetch, build or run; in `decide` what the service's tasks do waits."""
-        if step in ("queue", "decide"):
-            self.signal("tasks", signal.SIGSTOP)
-        else:
-            (self.holds / step).touch()
+        """Has every attempt wait in a step: fetch, build or run; for `queue` and `decide` the service's tasks wait."""
+        waits = self.holds / ("run" if step == "decide" else step)
+        self.signal("tasks", signal.SIGSTOP) if step == "queue" else waits.touch()
         try:
             yield
         finally:
-            if step in ("queue", "decide"):
-                if self.processes["tasks"].poll() is None:
-                    self.signal("tasks", signal.SIGCONT)
-            else:
-                (self.holds / step).unlink(missing_ok=True)
+            waits.unlink(missing_ok=True)
+            if self.processes["tasks"].poll() is None:
+                self.signal("tasks", signal.SIGCONT)
 
     def push(self) -> str:
         """Pushes a new kernel, sends the webhook until it is accepted as a person would, and returns the commit."""
@@ -204,12 +200,17 @@ class FaultyService(Processes):
 
     def reached(self, sha: str, step: str) -> None:
         """Waits until the commit's job is where `held` holds it."""
-        conditions: dict[str, Callable[[], bool]] = {
-            "queue": lambda: bool(self.rows("SELECT 1 FROM webhook_delivery WHERE state = 'received'")),
-            "decide": lambda: self.rows("SELECT state FROM job WHERE head_sha = %s", sha) == [("deciding",)],
-        }
+        if step == "queue":
+            received = "SELECT 1 FROM webhook_delivery WHERE state = 'received'"
+            self.wait("the webhook waits", lambda: self.rows(received))
+            return
         in_step = "SELECT 1 FROM attempt JOIN job ON job.id = job_id WHERE head_sha = %s AND step = %s"
-        self.wait(step, conditions.get(step, lambda: bool(self.rows(in_step, sha, step))))
+        self.wait(step, lambda: self.rows(in_step, sha, "run" if step == "decide" else step))
+        if step == "decide":
+            self.signal("tasks", signal.SIGSTOP)
+            (self.holds / "run").unlink()
+            deciding = "SELECT 1 FROM job WHERE head_sha = %s AND state = 'deciding'"
+            self.wait("the report is here", lambda: self.rows(deciding, sha))
 
     def wait(self, what: str, condition: Callable[[], object], seconds: float = 60.0) -> None:
         """Waits for something."""

@@ -10,8 +10,10 @@ import pytest
 
 from gprojci_service.queue import SERVICE_QUEUE, measure_queue
 
+LONG = pytest.mark.skipif(not os.environ.get("ALL_FAULTS"), reason="for its time left to make test-faults")
 
-@pytest.mark.parametrize("step", ["build", "decide"])
+
+@pytest.mark.parametrize("step", ["build", pytest.param("decide", marks=LONG)])
 def test_the_database_is_cut_off_for_a_while(service: Any, step: str) -> None:
     began = time.monotonic()
     with service.held(step):
@@ -23,6 +25,7 @@ def test_the_database_is_cut_off_for_a_while(service: Any, step: str) -> None:
     assert service.ends_well(sha, began)[-1] == ("reported", None)
 
 
+@LONG
 def test_everything_is_slow(service: Any) -> None:
     began = time.monotonic()
     proxies = (service.to_database, service.to_broker, service.from_worker_to_broker)
@@ -35,7 +38,7 @@ def test_everything_is_slow(service: Any) -> None:
             proxy.mend()
 
 
-@pytest.mark.parametrize("which", ["to_broker", "from_worker_to_broker"])
+@pytest.mark.parametrize("which", [pytest.param("to_broker", marks=LONG), "from_worker_to_broker"])
 def test_the_broker_is_cut_off_for_a_while(service: Any, which: str) -> None:
     began = time.monotonic()
     with service.held("build"):
@@ -49,7 +52,7 @@ def test_the_broker_is_cut_off_for_a_while(service: Any, which: str) -> None:
     assert service.ends_well(other, began) == [("reported", None)]
 
 
-@pytest.mark.skipif(not os.environ.get("ALL_FAULTS"), reason="takes half a minute: make test-faults")
+@LONG
 @pytest.mark.parametrize("proxies", [("to_broker", "from_worker_to_broker"), ("to_database",)])
 def test_half_a_connection_is_none(service: Any, proxies: tuple[str, ...]) -> None:
     """Whoever waits on a connection whose other end is gone hears nothing, no error either."""
