@@ -26,9 +26,7 @@ HELLO_PATIENCE = 600.0
 MARKS = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
 
 
-def stay_known(
-    api: Api, seconds: float, listen: Callable[[bool], bool], stop_listening: Callable[[], None]
-) -> None:
+def stay_known(api: Api, seconds: float, listen: Callable[[bool], bool], stop_listening: Callable[[], None]) -> None:
     """Tells the service every now and then, from a thread of its own, that this worker is there.
 
     Args:
