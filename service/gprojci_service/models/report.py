@@ -25,12 +25,6 @@ class Report(Keyed, Base):
             postgresql_where=text("accepted"),
             sqlite_where=text("accepted = 1"),
         ),
-        Index(
-            "ix_report_whole",
-            "received_at",
-            postgresql_where=text("thinned_at IS NULL"),
-            sqlite_where=text("thinned_at IS NULL"),
-        ),
     )
 
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), index=True)
