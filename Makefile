@@ -10,7 +10,7 @@ BENCH_ARGS ?=
 PORT ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test bench-pages lint format browser clean
+.PHONY: help demo serve test test-faults bench-load bench-pages lint format browser clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -24,6 +24,12 @@ serve: $(VENV)/ready ## Start everything on this machine (PORT=8000), data in gp
 
 test: $(VENV)/ready browser ## Run all tests (PYTEST_ARGS="-k name" for some)
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-faults: $(VENV)/ready ## Kill each process at each step of a job, and all other faults (some minutes; `make test` does a part)
+	ALL_FAULTS=1 $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+
+bench-load: $(VENV)/ready ## Measure webhooks, claims, long reports and growing series (ten minutes; BENCH_ARGS="--only claims" for one)
+	$(BIN)/python tests/load/bench_load.py $(BENCH_ARGS)
 
 bench-pages: $(VENV)/ready browser ## Measure every page on 10,000 commits (some minutes; BENCH_ARGS="--only lnt" for the small one)
 	$(BIN)/python tests/load/bench_pages.py $(BENCH_ARGS)

@@ -273,7 +273,7 @@ class Processes(Running):
         ]
         self.commands = {
             "web": uvicorn,
-            "tasks": [*celery, "--schedule", str(directory / "beat")],
+            "tasks": celery,
             "worker": [str(BIN / "gprojci-worker")],
         }
         self.processes: dict[str, subprocess.Popen[bytes]] = {}

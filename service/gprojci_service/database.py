@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from fastapi import Request
+from fastapi.concurrency import contextmanager_in_threadpool
 from sqlalchemy import ARRAY, BigInteger, ColumnElement, Connection, any_, cast, create_engine, event, make_url
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -19,6 +21,20 @@ from gprojci_service.settings import migrations_directory
 
 _WRITES = "gprojci_writes"
 _MESSAGES = "gprojci_messages"
+_REQUESTS = 20
+"""Requests of a process that hold a connection at the same time. Of the pool's 30 the others are for transactions that
+begin and end in one thread."""
+
+# Without these a request or task waits for hours on a connection whose other end is gone: the reaper among them.
+_NETWORK: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+_ABANDONED_SECONDS = 30
+"""How long PostgreSQL keeps the locks of a transaction whose client says nothing; ours never wait for anybody else."""
 
 
 class Database:
@@ -28,6 +44,7 @@ class Database:
         self.url = url
         self.queue = queue
         self.engine = _engine(url)
+        self.requests = asyncio.Semaphore(_REQUESTS)
 
     @contextmanager
     def session(self, *, writes: bool) -> Iterator[Session]:
@@ -70,17 +87,22 @@ def send_after_commit(session: Session, task: str, *args: Any, queue: str = "ser
     session.info.setdefault(_MESSAGES, []).append(Message(task, list(args), queue))
 
 
-def get_session(request: Request) -> Iterator[Session]:
-    """FastAPI dependency (`scope="function"`: the commit comes before the answer): the request's transaction."""
+async def get_session(request: Request) -> AsyncIterator[Session]:
+    """FastAPI dependency (`scope="function"`: the commit comes before the answer): the request's transaction.
+
+    A request needs a thread several times while it holds its connection. So whoever has no connection yet waits
+    without holding a thread, or all threads wait for connections whose requests wait for threads.
+    """
     database: Database = request.app.state.database
-    with database.session(writes=request.method not in ("GET", "HEAD")) as session:
+    transaction = database.session(writes=request.method not in ("GET", "HEAD"))
+    async with database.requests, contextmanager_in_threadpool(transaction) as session:
         yield session
 
 
 def _engine(url: str) -> Engine:
     backend = make_url(url).get_backend_name()
     if backend == "postgresql":
-        return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20)
+        return _postgresql(url)
     if backend != "sqlite":
         raise ConfigurationError(f"GPROJCI_DATABASE_URL: {backend!r} is not supported; use PostgreSQL or SQLite")
     engine = create_engine(url, connect_args={"check_same_thread": False, "timeout": 30})
@@ -95,5 +117,18 @@ def _engine(url: str) -> Engine:
     def _begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get(_WRITES, True)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: str) -> Engine:
+    given = make_url(url).query
+    network = {name: value for name, value in _NETWORK.items() if name not in given}
+    engine = create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20, connect_args=network)
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{_ABANDONED_SECONDS}s'")
+        connection.commit()
 
     return engine

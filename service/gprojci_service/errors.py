@@ -94,6 +94,10 @@ class LeaseLost(Conflict):
     """The attempt is no longer this worker's: stop, what it measures is not the result."""
 
 
+class WorkerReplaced(Conflict):
+    """Another worker has been started under the same name since: this one gets no more work."""
+
+
 class JobNotOpen(Conflict):
     """The job has ended already."""
 

@@ -22,11 +22,15 @@ RECONCILE = "gprojci.reconcile"
 WATCH = "gprojci.watch"
 NOTIFY = "gprojci.notify"
 ADVANCE = "gprojci.advance_bisection"
+THIN_REPORTS = "gprojci.thin_reports"
 RUN_SCHEDULES = "gprojci.run_schedules"
 MEASURE = "gprojci.measure"
 
 # A message may stay unacknowledged as long as the longest attempt; only then does Redis deliver it again.
 VISIBILITY_SECONDS = 6 * 3600
+
+# Who listens on a connection whose other end is gone notices within twice this.
+HEALTH_CHECK_SECONDS = 10
 
 
 def measure_queue(hardware: str) -> str:
@@ -82,8 +86,9 @@ def celery_app(broker_url: str) -> Celery:
         broker_transport_options={
             "visibility_timeout": VISIBILITY_SECONDS,
             "socket_connect_timeout": 2,
-            "socket_timeout": 30,
+            "socket_timeout": HEALTH_CHECK_SECONDS,
             "max_retries": 0,
+            "health_check_interval": HEALTH_CHECK_SECONDS,
         },
     )
     return app

@@ -114,15 +114,7 @@ class Embedded:
             "--concurrency",
             "1",
         ]
-        beat = [
-            "--beat",
-            "--schedule",
-            str(runtime / "beat"),
-            "--loglevel",
-            "INFO",
-            "--without-gossip",
-            "--without-mingle",
-        ]
+        beat = ["--beat", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
         uvicorn = [python, "-P", "-m", "uvicorn", "--factory", "gprojci_service.app:create_from_environment"]
         self._launch("redis", redis_server.command(redis_server.find_server(), runtime / "redis.sock"))
         _wait_until("Redis", (runtime / "redis.sock").exists, self._log_of("redis"))

@@ -70,6 +70,9 @@ class Settings(BaseSettings):
     currency: str = Field("USD", max_length=8, description="Of the prices.")
     log_format: Literal["text", "json"] = Field("text", description="Lines of text, or a JSON object for each record.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="What is logged.")
+    raw_values_days: float | None = Field(
+        None, gt=0, description="Days after which reports keep their medians alone; without it they stay whole."
+    )
     private_notifications: bool = Field(
         False, description="Whether channels may point at addresses of private networks, and at http://."
     )
@@ -84,7 +87,10 @@ class Settings(BaseSettings):
         description="Largest report that is taken from a worker, imported, or of a training, in bytes; at least 4 MiB.",
     )
 
-    @field_validator("webhook_secret_previous", "github_app_id", "github_app_key_file", "github_token", mode="before")
+    @field_validator(
+        *("webhook_secret_previous", "github_app_id", "github_app_key_file", "github_token", "raw_values_days"),
+        mode="before",
+    )
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value

@@ -8,11 +8,14 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from celery import Celery
+from celery.schedules import schedule
 from celery.signals import beat_embedded_init, setup_logging, worker_process_init
 
 from gprojci_service import logs, queue
@@ -24,6 +27,7 @@ from gprojci_service.tasks import TASKS
 _PR_SET_PDEATHSIG = 1
 # Timetables of projects are in whole minutes.
 SCHEDULES_SECONDS = 60.0
+RETENTION_SECONDS = 3600.0
 
 
 @cache
@@ -61,6 +65,7 @@ def build() -> Celery:
     for name, task in TASKS.items():
         celery.task(name=name)(_bound(task))
     celery.conf.beat_schedule = timetable(settings)
+    celery.conf.beat_scheduler = "celery.beat:Scheduler"  # keeps no times in a file: they are of this process alone
     return celery
 
 
@@ -72,12 +77,19 @@ def timetable(settings: Settings) -> dict[str, dict[str, Any]]:
     }
     if not isinstance(connect(settings), Recorder):
         entries["reconcile"] = _every(settings.reconcile_seconds, queue.RECONCILE)
+    if settings.raw_values_days is not None:
+        entries["retention"] = _every(RETENTION_SECONDS, queue.THIN_REPORTS)
     return entries
 
 
 def _every(seconds: float, task: str) -> dict[str, Any]:
     # What was not begun in its time is left to the next.
-    return {"task": task, "schedule": seconds, "options": {"expires": seconds}}
+    return {"task": task, "schedule": schedule(seconds, nowfun=_steady_time), "options": {"expires": seconds}}
+
+
+def _steady_time() -> datetime:
+    """Time for telling intervals: once the wall clock was set back, nothing would be due until it has caught up."""
+    return datetime.fromtimestamp(time.monotonic(), UTC)
 
 
 app = build()

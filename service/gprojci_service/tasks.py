@@ -12,6 +12,7 @@ from gprojci_service.github.tasks import report_to_github
 from gprojci_service.jobs.tasks import reap
 from gprojci_service.notifications.tasks import notify
 from gprojci_service.regressions.tasks import watch
+from gprojci_service.results.tasks import thin_reports
 from gprojci_service.schedules.tasks import run_schedules
 from gprojci_service.webhooks.tasks import process_delivery, reconcile
 
@@ -26,4 +27,5 @@ TASKS: dict[str, Callable[..., None]] = {
     queue.NOTIFY: notify,
     queue.ADVANCE: advance,
     queue.RUN_SCHEDULES: run_schedules,
+    queue.THIN_REPORTS: thin_reports,
 }

@@ -169,7 +169,7 @@ def test_a_broken_limit_opens_at_once_and_a_later_commit_that_keeps_it_closes(hi
             job = session.scalars(select(Job).where(Job.head_sha == sha)).one()
             commit = session.scalars(select(Commit).where(Commit.sha == sha)).one()
             series = session.get_one(Series, history.series["dq_error"])
-            note_limits(session, job, commit, [LimitFinding(series, failed, value, 0.0035)])
+            note_limits(session, job, commit, [LimitFinding(series.id, failed, value, 0.0035)])
 
     (elsewhere,) = history.measure(1, ref="topic", dq_error=0.5)
     note(elsewhere, True, 0.5)  # of another branch: its gate's business

@@ -372,6 +372,7 @@ def test_the_timetable_has_it_only_with_credentials(monkeypatch, settings):
     assert queue.RECONCILE in task_worker.app.tasks
     settings.reconcile_seconds = 90
     entry = task_worker.timetable(settings)["reconcile"]
-    assert entry == {"task": queue.RECONCILE, "schedule": 90, "options": {"expires": 90}}
+    assert entry.pop("schedule").run_every == timedelta(seconds=90)
+    assert entry == {"task": queue.RECONCILE, "options": {"expires": 90}}
     settings.github_token = None
     assert set(task_worker.timetable(settings)) == {"reaper", "schedules"}

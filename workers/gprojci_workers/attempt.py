@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 REPORT_PATIENCE = 1800.0
 KNOWN_PATIENCE = 60.0
 GIVE_BACK_PATIENCE = 3.0  # whoever stops it waits; without an answer the lease runs out
+LEAST_FREE_BYTES = 16 * 1024 * 1024
+"""With less than this of GPROJCI_CACHE_DIR's disk the disk counts as full."""
 
 
 def measure(settings: Settings, api: Api, job_id: int | None, stopping: Callable[[], bool] = lambda: False) -> None:
@@ -121,6 +123,7 @@ class Attempt:
                 manifests, built = self.build(head, base)
             outcome = self.measure(head, base, manifests, built)
         except AttemptFailed as failure:
+            failure = self._of_this_host(failure)
             self.lifeline.log(f"{failure}\n")
             outcome = {"status": failure.kind, "detail": failure.detail[:20_000], "report": None}
         except (OSError, subprocess.SubprocessError) as error:
@@ -128,6 +131,13 @@ class Attempt:
             logger.exception("attempt of job %d", self.job["id"])
             outcome = {"status": "lost_worker", "detail": f"{type(error).__name__}: {error}", "report": None}
         return {**outcome, "builds": self.builds, "manifests": self.manifests}
+
+    def _of_this_host(self, failure: AttemptFailed) -> AttemptFailed:
+        """A build or a run that fails on a full disk says nothing of the commit: another try may do."""
+        free = shutil.disk_usage(self.settings.cache_dir).free
+        if failure.kind not in ("build_error", "runtime_error") or free >= LEAST_FREE_BYTES:
+            return failure
+        return AttemptFailed("lost_worker", f"{self.settings.cache_dir} has {free} bytes left: {failure.detail}")
 
     def fetch(self) -> tuple[Commit, Commit | None]:
         """Brings the commits here and finds what the head is measured against."""

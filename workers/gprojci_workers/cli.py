@@ -26,11 +26,12 @@ HELLO_PATIENCE = 600.0
 MARKS = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
 
 
-def stay_known(api: Api, seconds: float, listen: Callable[[bool], bool]) -> None:
+def stay_known(api: Api, seconds: float, listen: Callable[[bool], bool], stop_listening: Callable[[], None]) -> None:
     """Tells the service every now and then, from a thread of its own, that this worker is there.
 
     Args:
         listen: called with False where the worker is drained, with True once it is resumed, until it returns True.
+        stop_listening: called once another worker has been started under this one's name.
     """
 
     def run() -> None:
@@ -40,7 +41,12 @@ def stay_known(api: Api, seconds: float, listen: Callable[[bool], bool]) -> None
                 if api.alive() != drained and listen(drained):
                     drained = not drained
                     logger.info("this worker is %s", "drained: it takes no more jobs" if drained else "resumed")
-            except (ServiceRefused, ServiceUnreachable, OperationalError, RedisError) as error:
+            except ServiceRefused as refused:
+                logger.error("%s", refused)
+                if refused.error == "WorkerReplaced":
+                    stop_listening()
+                    return
+            except (ServiceUnreachable, OperationalError, RedisError) as error:
                 logger.warning("%s", error)
             time.sleep(seconds)
 
@@ -93,9 +99,10 @@ def main(log_level: str, describe: bool, doctor: bool) -> None:
         click.echo(f"gprojci-worker: {settings.service_url}: {error}", err=True)
         sys.exit(3)
     click.echo(f"{settings.worker_name}: measuring for {settings.hardware} on {settings.device_name}")
-    from gprojci_workers.worker import app, listen  # built from the settings, which are known to be right only now
+    # Built from the settings, which are known to be right only now.
+    from gprojci_workers.worker import app, listen, stop_listening
 
-    stay_known(Api(settings), float(welcome["heartbeat_seconds"]), listen)
+    stay_known(Api(settings), float(welcome["heartbeat_seconds"]), listen, stop_listening)
     app.worker_main(
         [
             "worker",

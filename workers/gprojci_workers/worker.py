@@ -9,9 +9,10 @@ import signal
 import sys
 import threading
 from functools import cache
+from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging, worker_process_init, worker_shutting_down
+from celery.signals import setup_logging, worker_process_init, worker_ready, worker_shutting_down
 from celery.utils.nodenames import gethostname
 
 from gprojci_workers import attempt
@@ -21,9 +22,12 @@ from gprojci_workers.settings import Settings, load_settings
 logger = logging.getLogger(__name__)
 MEASURE = "gprojci.measure"
 VISIBILITY_SECONDS = 6 * 3600
+# Who listens on a connection whose other end is gone notices within twice this.
+HEALTH_CHECK_SECONDS = 10
 _PR_SET_PDEATHSIG = 1
 _STOPPING = multiprocessing.Event()
 """Set in the main process, read in the pool's, which it is forked into."""
+_consumers: list[Any] = []
 
 
 @cache
@@ -52,7 +56,12 @@ def build() -> Celery:
         worker_hijack_root_logger=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_transport_options={"visibility_timeout": VISIBILITY_SECONDS, "socket_connect_timeout": 5},
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_SECONDS,
+            "socket_connect_timeout": 5,
+            "socket_timeout": HEALTH_CHECK_SECONDS,  # without it the check itself waits for ever
+            "health_check_interval": HEALTH_CHECK_SECONDS,
+        },
     )
     app.task(name=MEASURE)(measure)
     return app
@@ -78,6 +87,17 @@ def _hand_back_soon(**_: object) -> None:
     timer = threading.Timer(settings().stop_seconds, _STOPPING.set)
     timer.daemon = True
     timer.start()
+
+
+@worker_ready.connect
+def _keep(sender: Any, **_: object) -> None:
+    _consumers.append(sender)
+
+
+def stop_listening() -> None:
+    """Takes no more messages, for good. Celery's own command would reach every worker of this name on this host."""
+    for consumer in _consumers:
+        consumer.call_soon(consumer.cancel_task_queue, app.conf.task_default_queue)
 
 
 @worker_process_init.connect

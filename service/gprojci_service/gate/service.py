@@ -16,13 +16,14 @@ from gprojci_service.gate.finding import Decision, Finding
 from gprojci_service.github import service as github
 from gprojci_service.inputs import service as inputs
 from gprojci_service.jobs import repository as job_repository
-from gprojci_service.models import Job, Project, Report, Series, Verdict, now
+from gprojci_service.models import Job, Project, Report, Verdict, now
 from gprojci_service.notifications import service as notifications
 from gprojci_service.projects import service as projects
 from gprojci_service.queue import WATCH
 from gprojci_service.regressions.limits import LimitFinding, note_limits, on_default_branch
 from gprojci_service.results import repository as results
 from gprojci_service.results import service as result_service
+from gprojci_service.results.repository import SeriesKey
 from gprojci_service.settings import Settings
 from gprojci_suite.contract import ManifestError
 from gprojci_suite.contract import manifest as manifests
@@ -39,7 +40,7 @@ def decide_job(session: Session, settings: Settings, job_id: int) -> None:
     if job is None or job.state != "deciding":
         return
     row = results.accepted_of_job(session, job_id)
-    series: dict[tuple[str, str, str], Series] = {}
+    series: dict[SeriesKey, int] = {}
     policy: dict[str, Any] = {}
     report: SuiteReport | None = None
     if row is None:
@@ -146,7 +147,7 @@ def _judge(session: Session, job: Job, row: Report, report: SuiteReport) -> tupl
     return accepted.apply(made, repository.overrides_of(session, job.project_id, job.head_sha)), policy
 
 
-def _note_regressions(session: Session, job: Job, made: Decision, series: dict[tuple[str, str, str], Series]) -> None:
+def _note_regressions(session: Session, job: Job, made: Decision, series: dict[SeriesKey, int]) -> None:
     commit = projects.record_commit(session, job.project_id, job.head_sha)
     found = [
         LimitFinding(series[_series_key(finding)], finding.verdict == "fail", finding.value, finding.limit)
@@ -156,7 +157,7 @@ def _note_regressions(session: Session, job: Job, made: Decision, series: dict[t
     note_limits(session, job, commit, found)
 
 
-def _series_key(finding: Finding) -> tuple[str, str, str]:
+def _series_key(finding: Finding) -> SeriesKey:
     """The series that a ceiling is about; ratios to the base have none of their own."""
     tensor, _, kind = finding.limit_key.partition("_")
     metric = {"error_ceiling": f"{tensor}_error", "worst_ceiling": f"{tensor}_error_worst"}.get(kind, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -12,6 +12,12 @@ from gprojci_service.models import InputFile, InputSet, Project
 
 def by_hash(session: Session, content_hash: str) -> InputSet | None:
     return session.scalar(select(InputSet).where(InputSet.content_hash == content_hash))
+
+
+def by_hashes(session: Session, hashes: Iterable[str]) -> dict[str, InputSet]:
+    """Input sets by their content hash."""
+    found = session.scalars(select(InputSet).where(InputSet.content_hash.in_(list(hashes))))
+    return {one.content_hash: one for one in found}
 
 
 def newest_of_name(session: Session, name: str) -> InputSet | None:

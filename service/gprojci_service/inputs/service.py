@@ -40,12 +40,13 @@ class BundledSet:
 
 def record(session: Session, entries: list[dict[str, Any]]) -> None:
     """Keeps the description of every input set that a report's `inputs` lists."""
+    by_hash = repository.by_hashes(session, {entry["content_hash"] for entry in entries})
     for entry in entries:
-        known = repository.by_hash(session, entry["content_hash"])
+        known = by_hash.get(entry["content_hash"])
         if known is None:
             known = InputSet(content_hash=entry["content_hash"], name=entry["input"], description=entry)
             session.add(known)
-            session.flush()
+            by_hash[known.content_hash] = known
         known.name, known.description, known.last_seen_at = entry["input"], entry, now()
 
 

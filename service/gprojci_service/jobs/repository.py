@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from gprojci_service.models import Attempt, Job, Project, Report, Sample, Series
@@ -230,6 +230,12 @@ def expired(session: Session, moment: datetime) -> Sequence[Attempt]:
         .where(or_(Attempt.lease_expires_at < moment, Attempt.deadline_at < moment))
         .with_for_update(skip_locked=True)
     ).all()
+
+
+def bring_forward(session: Session, lease_end: datetime, deadline: datetime) -> None:
+    """Has no lease and no hard limit end later than if they began now: the clock was set back since."""
+    for column, latest in ((Attempt.lease_expires_at, lease_end), (Attempt.deadline_at, deadline)):
+        session.execute(update(Attempt).where(Attempt.state == "running", column > latest).values({column: latest}))
 
 
 def queued_by_hardware(session: Session) -> dict[str, list[int]]:

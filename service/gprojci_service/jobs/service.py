@@ -427,19 +427,22 @@ def give_back(session: Session, attempt: Attempt, reason: str) -> None:
 
 
 def reap(session: Session, settings: Settings, moment: datetime) -> int:
-    """Gives up attempts whose lease or hard limit has passed; returns how many."""
+    """Gives up attempts whose lease or hard limit has passed; returns how many.
+
+    After a jump of the clock both may seem to have passed: who is not heard of is then lost, and its job tried again.
+    """
+    repository.bring_forward(
+        session,
+        moment + timedelta(seconds=settings.lease_seconds),
+        moment + timedelta(seconds=settings.hard_limit_seconds),
+    )
     attempts = repository.expired(session, moment)
     for attempt in attempts:
-        if attempt.deadline_at < moment:
-            lose(session, settings, attempt, "timeout", f"no report within {settings.hard_limit_seconds:g} s")
+        if attempt.lease_expires_at < moment:
+            since = attempt.heartbeat_at.isoformat(timespec="seconds")
+            lose(session, settings, attempt, "lost_worker", f"no heartbeat since {since}")
         else:
-            lose(
-                session,
-                settings,
-                attempt,
-                "lost_worker",
-                f"no heartbeat since {attempt.heartbeat_at.isoformat(timespec='seconds')}",
-            )
+            lose(session, settings, attempt, "timeout", f"no report within {settings.hard_limit_seconds:g} s")
     return len(attempts)
 
 

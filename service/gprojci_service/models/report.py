@@ -44,3 +44,5 @@ class Report(Keyed, Base):
     manifest_base: Mapped[str | None]
     """Text of `gprojci.toml` at the base commit: the gate's policy is read from here."""
     received_at: Mapped[datetime] = mapped_column(default=now)
+    thinned_at: Mapped[datetime | None]
+    """When its single values were removed, see `results/retention.py`."""

@@ -374,6 +374,8 @@ class JobView:
     """Findings that somebody may accept: backend/limit key."""
     policy_words: str = ""
     report: ReportView | None = None
+    thinned_at: datetime | None = None
+    """When the report's single values were removed."""
     told: tuple[ToldView, ...] = ()
     builds: tuple[Build, ...] = ()
     attempts: tuple[AttemptView, ...] = ()

@@ -15,12 +15,14 @@ from gprojci_service.projects import repository as projects
 from gprojci_service.projects.ancestry import moment_of
 from gprojci_service.regressions import repository, service
 
+Known = tuple[RegressionSeries, Regression]
+
 
 @dataclass(frozen=True)
 class LimitFinding:
     """A limit of the gate held against a series."""
 
-    series: Series
+    series_id: int
     failed: bool
     value: float
     limit: float
@@ -31,7 +33,8 @@ def note_limits(session: Session, job: Job, commit: Commit, findings: Sequence[L
     project = session.get_one(Project, job.project_id)
     if not on_default_branch(job, project):
         return
-    opened = [_note(session, job, commit, finding) for finding in findings]
+    known = repository.entries_of_series(session, {finding.series_id for finding in findings})
+    opened = [_note(session, job, commit, finding, known[finding.series_id]) for finding in findings]
     for regression in dict.fromkeys(one for one in opened if one is not None):
         service.tell(session, regression, "regression.opened")
 
@@ -41,15 +44,15 @@ def on_default_branch(job: Job, project: Project) -> bool:
     return job.ref == project.default_branch and job.pull_request_id is None and job.kind != "merge_group"
 
 
-def _note(session: Session, job: Job, commit: Commit, finding: LimitFinding) -> Regression | None:
-    """Returns the regression that begins with it."""
+def _note(session: Session, job: Job, commit: Commit, finding: LimitFinding, known: list[Known]) -> Regression | None:
+    """Returns the regression that begins with it; what it adds to its series is added to `known`."""
     bad = [
         (entry, regression)
-        for entry, regression in repository.entries_of_series(session, finding.series.id)
+        for entry, regression in known
         if entry.recovered_by_sha is None and regression.state != "fixed"
     ]
     if finding.failed:
-        return None if bad else _break(session, job, commit, finding)
+        return None if bad else _break(session, job, commit, finding, known)
     for entry, regression in bad:
         first_bad = repository.commit(session, entry.first_bad_id)
         if entry.limit is not None and first_bad is not None and _is_later(commit, first_bad):
@@ -59,7 +62,9 @@ def _note(session: Session, job: Job, commit: Commit, finding: LimitFinding) -> 
     return None
 
 
-def _break(session: Session, job: Job, commit: Commit, finding: LimitFinding) -> Regression | None:
+def _break(
+    session: Session, job: Job, commit: Commit, finding: LimitFinding, entries: list[Known]
+) -> Regression | None:
     known = next(
         (one for one in repository.open_of_project(session, job.project_id) if one.first_bad_id == commit.id), None
     )
@@ -67,13 +72,14 @@ def _break(session: Session, job: Job, commit: Commit, finding: LimitFinding) ->
     regression = known or service.begin(session, job.project_id, commit, base, job.id)
     entry = RegressionSeries(
         regression_id=regression.id,
-        series_id=finding.series.id,
+        series_id=finding.series_id,
         last_good_id=regression.last_good_id,
         first_bad_id=commit.id,
         after=finding.value,
         limit=finding.limit,
     )
-    service.add_series(session, regression, entry, finding.series)
+    service.add_series(session, regression, entry, session.get_one(Series, finding.series_id))
+    entries.append((entry, regression))
     return None if known else regression
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -101,14 +102,20 @@ def entries_of_project(session: Session, project_id: int) -> Sequence[Regression
     ).all()
 
 
-def entries_of_series(session: Session, series_id: int) -> list[tuple[RegressionSeries, Regression]]:
+def entries_of_series(
+    session: Session, series_ids: Iterable[int]
+) -> dict[int, list[tuple[RegressionSeries, Regression]]]:
+    """What regressions show in these series, oldest first, by the series' number."""
     rows = session.execute(
         select(RegressionSeries, Regression)
         .join(Regression, Regression.id == RegressionSeries.regression_id)
-        .where(RegressionSeries.series_id == series_id)
+        .where(RegressionSeries.series_id.in_(list(series_ids)))
         .order_by(RegressionSeries.id)
     )
-    return [(row[0], row[1]) for row in rows]
+    found: dict[int, list[tuple[RegressionSeries, Regression]]] = defaultdict(list)
+    for entry, regression in rows:
+        found[entry.series_id].append((entry, regression))
+    return found
 
 
 def series_of(session: Session, regression_id: int) -> list[tuple[RegressionSeries, Series]]:

@@ -17,7 +17,7 @@ from gprojci_service.errors import AttemptNotFound, Conflict, InvalidRequest, Le
 from gprojci_service.gate import manifest_faults
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
-from gprojci_service.models import Attempt, Build, Job, Report, Sample, Series, now
+from gprojci_service.models import Attempt, Build, Job, Report, now
 from gprojci_service.projects import service as projects
 from gprojci_service.queue import DECIDE
 from gprojci_service.results import excerpts, repository
@@ -201,6 +201,16 @@ class Point:
     high: float | None
     count: int
 
+    @property
+    def key(self) -> repository.SeriesKey:
+        """Of its series, within a project, a hardware class and a ruler."""
+        return self.backend, self.case, self.metric
+
+    @property
+    def measured(self) -> tuple[str, float, float | None, float | None, int]:
+        """What its sample holds, in the order of the columns."""
+        return self.revision, self.value, self.low, self.high, self.count
+
 
 def points(report: SuiteReport) -> Iterator[Point]:
     """The values of a report that are followed over commits: medians, worst slices, times of attention and of training
@@ -262,10 +272,10 @@ def points(report: SuiteReport) -> Iterator[Point]:
             )
 
 
-def store_samples(session: Session, job: Job, row: Report, report: SuiteReport) -> dict[tuple[str, str, str], Series]:
-    """Adds the report's values to their series, once; returns the series by (backend, case, metric)."""
-    hardware, ruler = report.environment.hardware, report.ruler.revision
-    series = repository.series_by_key(session, job.project_id, hardware, ruler)
+def store_samples(session: Session, job: Job, row: Report, report: SuiteReport) -> dict[repository.SeriesKey, int]:
+    """Adds the report's values to their series, once; returns the series' numbers by (backend, case, metric)."""
+    about = (job.project_id, report.environment.hardware, report.ruler.revision)
+    series = repository.series_ids(session, *about)
     if repository.has_samples(session, row.id):
         return series
     if row.taken_from_id is not None and len(set(repository.build_keys(session, row.attempt_id).values())) == 1:
@@ -274,35 +284,34 @@ def store_samples(session: Session, job: Job, row: Report, report: SuiteReport) 
         "head": projects.record_commit(session, job.project_id, job.head_sha),
         "base": projects.record_commit(session, job.project_id, job.merge_base_sha) if job.merge_base_sha else None,
     }
-    found = [point for point in points(report) if math.isfinite(point.value)]
-    for point in found:
-        key = (point.backend, point.case, point.metric)
-        if key not in series:
-            series[key] = Series(
-                project_id=job.project_id,
-                backend=point.backend,
-                case=point.case,
-                metric=point.metric,
-                unit=point.unit,
-                hardware=hardware,
-                ruler_revision=ruler,
-            )
-            session.add(series[key])
+    moment, found = now(), [point for point in points(report) if math.isfinite(point.value)]
+    units = {point.key: point.unit for point in found if point.key not in series}
+    if units:
+        repository.add_series(session, [_series(about, key, unit) for key, unit in units.items()])
+        series = repository.series_ids(session, *about)
     session.flush()
-    for point in found:
-        commit = commits["base"] if point.revision == "base" else commits["head"]
-        if commit is not None:
-            session.add(
-                Sample(
-                    series_id=series[point.backend, point.case, point.metric].id,
-                    report_id=row.id,
-                    commit_id=commit.id,
-                    revision=point.revision,
-                    value=point.value,
-                    low=point.low,
-                    high=point.high,
-                    count=point.count,
-                )
+    measured = ((point, commits["base" if point.revision == "base" else "head"]) for point in found)
+    repository.add_samples(
+        session,
+        (
+            (
+                series[point.key],
+                row.id,
+                commit.id,
+                point.revision,
+                point.value,
+                point.low,
+                point.high,
+                point.count,
+                moment,
             )
-    session.flush()
+            for point, commit in measured
+            if commit is not None
+        ),
+    )
     return series
+
+
+def _series(about: tuple[int, str, str], key: repository.SeriesKey, unit: str) -> dict[str, object]:
+    named = dict(zip(("project_id", "hardware", "ruler_revision"), about, strict=True))
+    return {**named, **dict(zip(("backend", "case", "metric"), key, strict=True)), "unit": unit}

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import WebhookDelivery
+
+
+def add(session: Session, **values: Any) -> int | None:
+    """Stores a delivery and returns its number, or None where one of its delivery id is there already.
+
+    One statement without a savepoint: bursts of webhooks are the service's most frequent writes.
+    """
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    statement = insert(WebhookDelivery).values(**values).on_conflict_do_nothing(index_elements=["delivery_id"])
+    return session.scalar(statement.returning(WebhookDelivery.id))
 
 
 def by_delivery_id(session: Session, delivery_id: str) -> WebhookDelivery | None:

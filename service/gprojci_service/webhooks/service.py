@@ -8,14 +8,13 @@ import re
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from gprojci_service import logs
 from gprojci_service.database import send_after_commit
 from gprojci_service.errors import PayloadInvalid, SignatureInvalid
 from gprojci_service.github import signature
-from gprojci_service.models import WebhookDelivery, now
+from gprojci_service.models import now
 from gprojci_service.queue import PROCESS_DELIVERY
 from gprojci_service.settings import Settings
 from gprojci_service.webhooks import events, repository
@@ -56,20 +55,20 @@ def receive(session: Session, *, event: str | None, delivery_id: str | None, bod
     if _ESCAPES.search(body):
         payload = _storable(payload)
 
-    known = repository.by_delivery_id(session, delivery_id)
-    if known is None:
-        action = payload.get("action")
-        known = WebhookDelivery(
-            delivery_id=delivery_id, event=event, payload=payload, action=action if isinstance(action, str) else None
-        )
-        try:
-            with session.begin_nested():
-                session.add(known)
-        except IntegrityError:
+    action = payload.get("action")
+    row_id = repository.add(
+        session,
+        delivery_id=delivery_id,
+        event=event,
+        payload=payload,
+        action=action if isinstance(action, str) else None,
+    )
+    if row_id is None:
+        known = repository.by_delivery_id(session, delivery_id)
+        if known is None or known.state != "received":
             return Accepted(status="duplicate", delivery=delivery_id)
-    elif known.state != "received":
-        return Accepted(status="duplicate", delivery=delivery_id)
-    send_after_commit(session, PROCESS_DELIVERY, known.id)
+        row_id = known.id
+    send_after_commit(session, PROCESS_DELIVERY, row_id)
     logger.info("%s taken", event)
     return Accepted(status="accepted", delivery=delivery_id)
 

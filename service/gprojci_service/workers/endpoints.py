@@ -95,7 +95,7 @@ def resume(session: SessionDep, name: str) -> WorkerOut:
 @router.post("/alive")
 def alive(session: SessionDep, body: Alive) -> AliveAnswer:
     """An idle worker is there; the answer says whether to listen for work."""
-    return service.keep_known(session, body.worker)
+    return service.keep_known(session, body)
 
 
 @router.post("/claim", response_model=Claimed, responses={204: {"description": "nothing waits"}})

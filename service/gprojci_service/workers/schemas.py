@@ -11,6 +11,8 @@ from gprojci_service.identifier import RowId
 
 NAME = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$")
 
+BOOT_ID = Field(None, min_length=8, max_length=64, description="Which start of the worker asks; as in its hello.")
+
 
 class Hello(BaseModel):
     """A worker process has started."""
@@ -36,6 +38,7 @@ class Alive(BaseModel):
     """A worker is there and has nothing to do."""
 
     worker: str = NAME
+    boot_id: str | None = BOOT_ID
 
 
 class AliveAnswer(BaseModel):
@@ -48,6 +51,7 @@ class Claim(BaseModel):
     """A worker asks for work; `job_id` is what a message told it of."""
 
     worker: str = NAME
+    boot_id: str | None = BOOT_ID
     claim_id: str = Field(min_length=8, max_length=64)
     job_id: RowId | None = None
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from gprojci_service.errors import LeaseLost, WorkerNotFound
+from gprojci_service.errors import LeaseLost, WorkerNotFound, WorkerReplaced
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Attempt, LogChunk, Project, PullRequest, Worker, now
@@ -15,6 +15,7 @@ from gprojci_service.projects import service as projects
 from gprojci_service.settings import Settings
 from gprojci_service.workers import repository
 from gprojci_service.workers.schemas import (
+    Alive,
     AliveAnswer,
     Claim,
     Claimed,
@@ -52,13 +53,14 @@ def greet(session: Session, settings: Settings, hello: Hello) -> Welcome:
     )
 
 
-def keep_known(session: Session, name: str) -> AliveAnswer:
+def keep_known(session: Session, alive: Alive) -> AliveAnswer:
     """Notes that an idle worker is there.
 
     Raises:
         WorkerNotFound: the worker has not said hello.
+        WorkerReplaced: another one has said hello under its name since.
     """
-    worker = _known(session, name)
+    worker = _known(session, alive)
     worker.last_seen_at = now()
     return AliveAnswer(draining=worker.draining_at is not None)
 
@@ -92,10 +94,15 @@ def _named(session: Session, name: str) -> Worker:
     return worker
 
 
-def _known(session: Session, name: str) -> Worker:
-    worker = repository.by_name(session, name)
+def _known(session: Session, asking: Alive | Claim) -> Worker:
+    name, worker = asking.worker, repository.by_name(session, asking.worker)
     if worker is None:
         raise WorkerNotFound(f"worker {name!r} is unknown; POST /api/v1/worker/hello first")
+    if asking.boot_id not in (None, worker.boot_id):
+        raise WorkerReplaced(
+            f"another worker has been started under the name {name!r}: this one gets no more work; "
+            "give each its own GPROJCI_WORKER_NAME and start it anew"
+        )
     return worker
 
 
@@ -104,8 +111,9 @@ def claim(session: Session, settings: Settings, request: Claim) -> Claimed | Non
 
     Raises:
         WorkerNotFound: the worker has not said hello.
+        WorkerReplaced: another one has said hello under its name since.
     """
-    worker = _known(session, request.worker)
+    worker = _known(session, request)
     worker.last_seen_at = now()
     if worker.draining_at is not None:
         return None
