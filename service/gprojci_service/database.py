@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from gprojci_service.settings import migrations_directory
 
 _WRITES = "gprojci_writes"
 _MESSAGES = "gprojci_messages"
+_BEFORE_COMMIT = "gprojci_before_commit"
 
 
 class Database:
@@ -38,6 +39,8 @@ class Database:
         with Session(self.engine, expire_on_commit=False) as session:
             session.connection(execution_options={_WRITES: writes})
             yield session
+            for act in session.info.pop(_BEFORE_COMMIT, []):
+                act()
             session.commit()
             messages: list[Message] = session.info.pop(_MESSAGES, [])
         for message in messages:
@@ -60,6 +63,11 @@ class Database:
 def send_after_commit(session: Session, task: str, *args: Any, queue: str = "service") -> None:
     """Sends a Celery message once the session's transaction is committed, and never if it is not."""
     session.info.setdefault(_MESSAGES, []).append(Message(task, list(args), queue))
+
+
+def before_commit(session: Session, act: Callable[[], None]) -> None:
+    """Has something done as the last of the session's transaction, and not done if that fails before."""
+    session.info.setdefault(_BEFORE_COMMIT, []).append(act)
 
 
 def get_session(request: Request) -> Iterator[Session]:

@@ -115,7 +115,7 @@ def render(
     if context.get("draws"):
         context |= {"plotly_url": plotly_url(), "plotly_marks": _plotly()[3]}
     known = getattr(request.state, "visitor", None)
-    visitor = known if known is not None and known.token is not None else None
+    visitor = known if known is not None and known.is_somebody else None
     text = _environment().get_template(template).render(request=request, visitor=visitor, **context)
     headers = HEADERS | (headers or {})
     if visitor is not None or "csrf" in context:
@@ -136,6 +136,7 @@ def sign_in_page(request: Request, session: Session, address: str, *, status: in
     if known is None:
         cookie, known = sessions.start(request.app.state.settings, None)
     context: dict[str, Any] = {"csrf": known.csrf, "address": own_address(address), "problem": problem}
+    context["github"] = request.app.state.settings.github_client_id is not None
     answer = render(request, "sign_in.html", status=status, **context)
     if cookie is not None:
         set_session(request, answer, cookie)
