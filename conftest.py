@@ -49,7 +49,7 @@ def _own_environment() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def namespaces() -> None:
     """For tests of what only namespaces give: where the host gives none they are skipped, and fail in CI."""
-    if not isolation.wrap([], network=False, hidden=())[1]:
+    if not isolation.is_possible():
         pytest.fail(NO_NAMESPACES) if os.environ.get("CI") else pytest.skip(NO_NAMESPACES)
 
 

@@ -16,7 +16,7 @@ keep gprojci_webhook_secret "$(random)"
 keep gprojci_database_url "postgresql+psycopg://gprojci:$(cat "$directory/postgres_password")@postgres:5432/gprojci"
 keep gprojci_broker_url "redis://:$(cat "$directory/redis_password")@redis:6379/0"
 # Empty is none; these are filled in by hand.
-for name in gprojci_webhook_secret_previous gprojci_github_token gprojci_worker_token; do
+for name in gprojci_webhook_secret_previous gprojci_github_token gprojci_github_client_secret gprojci_worker_token; do
     [ -e "$directory/$name" ] || : > "$directory/$name"
     chmod 644 "$directory/$name"
 done

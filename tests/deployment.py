@@ -245,13 +245,14 @@ class Processes(Running):
             "GPROJCI_REAPER_SECONDS": "1",
             "GPROJCI_SERVICE_URL": self.url,
             "GPROJCI_DEVICE": "cpu",
+            "GPROJCI_PRIVATE_REPOSITORIES": "true",  # the kernel's is a directory
             "GPROJCI_CACHE_DIR": str(directory / "cache"),
             "GPROJCI_UPLOAD_DIR": str(directory / "uploads"),
         }
         context = Context.open(load_settings(database_url=database_url, broker_url=broker_url, webhook_secret=SECRET))
         with context.database.session(writes=True) as session:
             self.environment["GPROJCI_WORKER_TOKEN"] = access.create_token(session, "host", "worker")[1]
-            self.write_token = access.create_token(session, "people", "write")[1]
+            self.write_token = access.create_token(session, "people", "admin")[1]
         context.database.close()
         celery = [
             str(BIN / "celery"),
@@ -337,6 +338,7 @@ class Embedded(Running):
             **PASSED_ON,
             "HOME": str(self.directory),
             "GPROJCI_DEVICE": "cpu",
+            "GPROJCI_PRIVATE_REPOSITORIES": "true",  # the kernel's is a directory
             "GPROJCI_LEASE_SECONDS": "4",
             "GPROJCI_HEARTBEAT_SECONDS": "1",
             "GPROJCI_REAPER_SECONDS": "1",

@@ -250,3 +250,11 @@ def test_the_quoted_decisions_are_listed() -> None:
     names = sorted(path.name for path in (ROOT / "service" / "decisions").iterdir())
     listed = re.findall(r"^\* \[\d{4} .*\]\(decisions/(.+)\)$", DOCUMENTS[SERVICE], re.MULTILINE)
     assert listed == names
+
+
+def test_the_tests_that_the_security_checklist_names_exist() -> None:
+    named = re.findall(r"`((?:[a-z]+/)*)(test_\w+\.py)::(test_\w+)`", DOCUMENTS["service/SECURITY.md"])
+    assert len(named) > 60
+    for folder, file, test in named:
+        path = ROOT / (folder or "service/tests") / file
+        assert f"def {test}(" in path.read_text(), f"service/SECURITY.md: {folder}{file}::{test}"

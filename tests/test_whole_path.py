@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from gprojci_workers import isolation
 
-NAMESPACES = isolation.wrap([], network=False, hidden=())[1]
+NAMESPACES = isolation.is_possible()
 
 
 def test_a_good_push_passes_and_a_wrong_pull_request_fails(running, kernel_repository):

@@ -10,14 +10,17 @@ from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from gprojci_service import __version__, logs
+from gprojci_service.access.endpoints import audit_router
 from gprojci_service.access.endpoints import router as tokens
+from gprojci_service.access.rate_limits import RateLimits
 from gprojci_service.bisections.endpoints import router as bisections
+from gprojci_service.boundary import Boundary
 from gprojci_service.context import Context
-from gprojci_service.errors import ServiceError
+from gprojci_service.errors import ServiceError, TooManyRequests
 from gprojci_service.gate.endpoints import override_router as overrides
 from gprojci_service.gate.endpoints import router as verdicts
 from gprojci_service.github.endpoints import pages as github_pages
@@ -27,7 +30,7 @@ from gprojci_service.inputs.endpoints import worker_router as worker_inputs
 from gprojci_service.jobs.endpoints import router as jobs
 from gprojci_service.notifications.endpoints import router as notifications
 from gprojci_service.operating.endpoints import router as operating
-from gprojci_service.pages import actions, error_pages, regression_actions, token_actions
+from gprojci_service.pages import actions, audit, error_pages, github_sign_in, regression_actions, token_actions
 from gprojci_service.pages import endpoints as pages
 from gprojci_service.projects.endpoints import router as projects
 from gprojci_service.regressions.endpoints import router as regressions
@@ -57,6 +60,8 @@ def create_app(settings: Settings) -> FastAPI:
         description="Accuracy and speed of attention kernels at every commit. Errors are "
         '`{"error": "JobNotFound", "detail": "…"}` with the fitting status.',
     )
+    app.add_middleware(Boundary, settings=settings)
+    app.state.rate_limits = RateLimits(settings.broker_url)
     app.state.context, app.state.settings, app.state.database = context, settings, context.database
     public = (
         projects,
@@ -71,6 +76,7 @@ def create_app(settings: Settings) -> FastAPI:
         inputs,
         workers,
         tokens,
+        audit_router,
         bisections,
         schedules,
         github,
@@ -84,11 +90,15 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(actions.router, include_in_schema=False)
     app.include_router(regression_actions.router, include_in_schema=False)
     app.include_router(token_actions.router, include_in_schema=False)
+    app.include_router(github_sign_in.router, include_in_schema=False)
+    app.include_router(audit.router, include_in_schema=False)
     app.include_router(sharing, include_in_schema=False)
     pages.mount_static(app)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(DataError, _unstorable)
+    app.add_exception_handler(UnicodeEncodeError, _unstorable)
     app.add_exception_handler(SQLAlchemyError, _database_error)
     app.add_exception_handler(Exception, _unexpected_error)
     return app
@@ -112,9 +122,13 @@ def _answer(status: int, error: str, detail: str, headers: Any = None) -> JSONRe
 
 async def _service_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(error.retry_after)
     if getattr(request.state, "is_page", False):
-        return await run_in_threadpool(error_pages.answer, request, error)
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+        page = await run_in_threadpool(error_pages.answer, request, error)
+        page.headers.update(headers if error.status != 401 else {})
+        return page
     return _answer(error.status, type(error).__name__, error.detail, headers)
 
 
@@ -128,8 +142,14 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    name = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "HttpError")
+    name = {404: "NotFound", 405: "MethodNotAllowed", 413: "PayloadTooLarge"}.get(error.status_code, "HttpError")
     return _answer(error.status_code, name, str(error.detail), error.headers)
+
+
+async def _unstorable(request: Request, error: Exception) -> JSONResponse:
+    """JSON may say more than a database can hold: NUL and lone surrogates in texts, numbers without bounds."""
+    detail = "a value cannot be stored: texts must be without NUL and lone surrogates, numbers within 64 bits"
+    return _answer(422, "InvalidRequest", detail)
 
 
 async def _database_error(request: Request, error: Exception) -> JSONResponse:

@@ -15,7 +15,7 @@ from click.shell_completion import get_completion_class
 from sqlalchemy.exc import SQLAlchemyError
 
 from gprojci_service import __version__
-from gprojci_service.access.commands import token
+from gprojci_service.access.commands import person, token
 from gprojci_service.bisections.commands import bisect
 from gprojci_service.context import Context
 from gprojci_service.demo import demo
@@ -45,6 +45,7 @@ SECTIONS = {
         "regression",
         "notification",
         "token",
+        "person",
         "inputs",
         "report",
         "training",
@@ -175,6 +176,7 @@ for command in (
     report,
     training,
     token,
+    person,
     project,
     job,
     submit,

@@ -12,6 +12,8 @@ from typing import Any
 import click
 import httpx
 
+from gprojci_service.untrusted_text import ascii_controls, clean
+
 DEFAULT_URL = "http://127.0.0.1:8000"
 POLL_SECONDS = 2.0
 # A service that is started anew must not end a script that waits for it.
@@ -103,21 +105,21 @@ def wants_json() -> bool:
 def show(value: Any, lines: Iterable[str]) -> None:
     """Prints an answer: `value` as one JSON document where `--json` asks for it, else the lines."""
     if wants_json():
-        click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+        click.echo(ascii_controls(json.dumps(value, indent=1, ensure_ascii=False)))
     else:
         for line in lines:
-            click.echo(line)
+            click.echo(clean(line))
 
 
 def note(text: str) -> None:
     """Says something beside the answer: to people, never into the JSON or a pipe."""
     if not wants_json():
-        click.echo(text, err=True)
+        click.echo(clean(text), err=True)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Lines of a table whose columns are as wide as their widest cell; none without rows."""
-    found = [[str(cell) for cell in row] for row in rows]
+    found = [[clean(str(cell)) for cell in row] for row in rows]
     cells = [header, *found] if found else []
     widths = [max(len(row[index]) for row in cells) for index in range(len(header))] if cells else []
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -144,7 +146,7 @@ def end(response: httpx.Response) -> None:
         detail = response.text[:300]
     if response.status_code == 401 and "GPROJCI_TOKEN" not in os.environ:
         detail += "; give it with --token or GPROJCI_TOKEN"
-    click.echo(f"gprojci: HTTP {response.status_code}: {detail}", err=True)
+    click.echo(f"gprojci: HTTP {response.status_code}: {clean(str(detail))}", err=True)
     sys.exit(3 if response.status_code >= 500 else 2)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from gprojci_service.settings import migrations_directory
 
 _WRITES = "gprojci_writes"
 _MESSAGES = "gprojci_messages"
+_BEFORE_COMMIT = "gprojci_before_commit"
 _REQUESTS = 20
 """Requests of a process that hold a connection at the same time. Of the pool's 30 the others are for transactions that
 begin and end in one thread."""
@@ -55,6 +56,8 @@ class Database:
         with Session(self.engine, expire_on_commit=False) as session:
             session.connection(execution_options={_WRITES: writes})
             yield session
+            for act in session.info.pop(_BEFORE_COMMIT, []):
+                act()
             session.commit()
             messages: list[Message] = session.info.pop(_MESSAGES, [])
         for message in messages:
@@ -85,6 +88,11 @@ def among(session: Session, of: ColumnElement[int] | InstrumentedAttribute[int],
 def send_after_commit(session: Session, task: str, *args: Any, queue: str = "service") -> None:
     """Sends a Celery message once the session's transaction is committed, and never if it is not."""
     session.info.setdefault(_MESSAGES, []).append(Message(task, list(args), queue))
+
+
+def before_commit(session: Session, act: Callable[[], None]) -> None:
+    """Has something done as the last of the session's transaction, and not done if that fails before."""
+    session.info.setdefault(_BEFORE_COMMIT, []).append(act)
 
 
 async def get_session(request: Request) -> AsyncIterator[Session]:

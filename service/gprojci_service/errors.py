@@ -126,3 +126,13 @@ class PayloadTooLarge(ServiceError):
     """The body is larger than the service accepts."""
 
     status = 413
+
+
+class TooManyRequests(ServiceError):
+    """This client did it too often; `retry_after` says when it may again, in seconds."""
+
+    status = 429
+
+    def __init__(self, detail: str, retry_after: int) -> None:
+        super().__init__(detail)
+        self.retry_after = retry_after

@@ -98,7 +98,7 @@ class Embedded:
             os.environ["GPROJCI_WORKER_TOKEN"] = access.replace_token(session, "embedded", "worker")
             write_token = self.data_dir / "token"
             if not write_token.exists():
-                _write_secret(write_token, access.create_token(session, "embedded", "write")[1])
+                _write_secret(write_token, access.create_token(session, "embedded", "admin")[1])
         context.database.close()
         python = sys.executable
         celery = [

@@ -40,6 +40,10 @@ class Settings(BaseSettings):
     github_token: SecretStr | None = Field(
         None, description="Instead of an App: a personal token (scope repo:status). It sets statuses, not check runs."
     )
+    github_client_id: str | None = Field(
+        None, description="Client ID of the GitHub App, or of an OAuth App, with which people sign in on the pages."
+    )
+    github_client_secret: SecretStr | None = Field(None, description="The client secret that belongs to it.")
     github_api_url: str = Field("https://api.github.com", description="Base URL of GitHub's REST API, also Enterprise.")
     default_hardware: list[str] = Field(
         ["cpu"],
@@ -76,6 +80,11 @@ class Settings(BaseSettings):
     private_notifications: bool = Field(
         False, description="Whether channels may point at addresses of private networks, and at http://."
     )
+    private_repositories: bool = Field(
+        False,
+        description="Whether projects may be registered with repositories of private networks, http:// and file://; "
+        "workers have the same setting.",
+    )
     max_webhook_bytes: int = Field(25 * 1024 * 1024, description="Largest webhook body; GitHub's own cap is 25 MB.")
     upload_dir: Path = Field(Path("gprojci-uploads"), description="Where uploaded input sets are kept.")
     max_input_bytes: int = Field(
@@ -88,7 +97,8 @@ class Settings(BaseSettings):
     )
 
     @field_validator(
-        *("webhook_secret_previous", "github_app_id", "github_app_key_file", "github_token", "raw_values_days"),
+        *("webhook_secret_previous", "github_app_id", "github_app_key_file", "github_token"),
+        *("github_client_id", "github_client_secret", "raw_values_days"),
         mode="before",
     )
     @classmethod
@@ -121,6 +131,17 @@ class Settings(BaseSettings):
         if len(present) == 1:
             (absent,) = app.keys() - set(present)
             raise ValueError(f"{absent}: is not set; a GitHub App needs it beside {present[0]}")
+        return self
+
+    @model_validator(mode="after")
+    def _client_is_whole(self) -> Settings:
+        if (self.github_client_id is None) != (self.github_client_secret is None):
+            raise ValueError("GPROJCI_GITHUB_CLIENT_ID and GPROJCI_GITHUB_CLIENT_SECRET are needed together")
+        if self.github_client_id is not None and self.github_app_id is None and self.github_token is None:
+            raise ValueError(
+                "GPROJCI_GITHUB_CLIENT_ID: what people may do is asked of GitHub with the App's credentials; "
+                "set GPROJCI_GITHUB_APP_ID as well"
+            )
         return self
 
     @property

@@ -53,7 +53,7 @@ class Service:
         self.context: Context = self.app.state.context
         with self.context.database.session(writes=True) as session:
             self.worker_headers = {"Authorization": f"Bearer {access.create_token(session, 'w', 'worker')[1]}"}
-            self.write_headers = {"Authorization": f"Bearer {access.create_token(session, 'u', 'write')[1]}"}
+            self.write_headers = {"Authorization": f"Bearer {access.create_token(session, 'u', 'admin')[1]}"}
 
     def deliver(
         self, event: str, payload: Any, *, delivery: str | None = None, signature: str | None = None

@@ -5,6 +5,7 @@ The description is `github_openapi.json`, which names its source.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -18,7 +19,7 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import jsonschema
 import jwt
@@ -28,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 OPERATIONS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("github_openapi.json").read_text())["paths"]
 APP_ID = "1234"
 INSTALLATION = 77
+CLIENT = ("Iv1.abc", "the secret of the client")
 
 
 @dataclass
@@ -79,6 +81,11 @@ class GitHubServer(ThreadingHTTPServer):
         """Full SHAs, and `behind`, `ahead`, … as they are to every branch."""
         self.moved: dict[str, tuple[int, str]] = {}
         """Repositories that were renamed or transferred: GitHub's number and the present name, by the former one."""
+        self.users: dict[str, int] = {}
+        """Accounts that sign in, with their numbers."""
+        self.grants: dict[str, dict[str, str]] = {}
+        """What each code of a sign-in was given for; it is good once."""
+        self.user_tokens: dict[str, str] = {}
         self.codes: set[str] = set()
         """Codes of Apps that were created from a manifest; each is good once."""
         self.faults: list[Fault] = []
@@ -97,6 +104,16 @@ class GitHubServer(ThreadingHTTPServer):
         key_file = directory / "app.pem"
         key_file.write_text(self.private_key)
         return {"github_app_id": APP_ID, "github_app_key_file": str(key_file), "github_api_url": self.url}
+
+    def authorize(self, address: str, login: str) -> str:
+        """What GitHub's page does once somebody has agreed there: the address that the browser is sent back to."""
+        url = urlsplit(address)
+        asked = {key: values[0] for key, values in parse_qs(url.query).items()}
+        assert (url.path, asked["client_id"]) == ("/login/oauth/authorize", CLIENT[0])
+        assert asked["code_challenge_method"] == "S256"
+        code = secrets.token_hex(10)
+        self.grants[code] = {**asked, "login": login}
+        return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}"
 
     def asked(self, method: str, ending: str) -> list[Seen]:
         """The requests of a method whose path ends so."""
@@ -127,8 +144,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         length = int(self.headers.get("content-length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        url = urlsplit(self.path)
+        raw, url = self.rfile.read(length) if length else b"", urlsplit(self.path)
+        if url.path == "/login/oauth/access_token":
+            self._answer(200, self._user_token({key: values[0] for key, values in parse_qs(raw.decode()).items()}))
+            return
+        body = json.loads(raw) if raw else None
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         with self.server.lock:
             headers = {key.lower(): value for key, value in self.headers.items()}
@@ -257,6 +277,25 @@ class Handler(BaseHTTPRequestHandler):
         if token["permissions"].get(permission) not in (level, "write"):
             raise Refusal(403, "Resource not accessible by integration")
 
+    def _user_token(self, given: dict[str, str]) -> dict[str, str]:
+        """As GitHub documents its web flow: the code is good once, for this client, address and verifier (RFC 7636)."""
+        grant = self.server.grants.pop(given.get("code", ""), None)
+        if (given.get("client_id"), given.get("client_secret")) != CLIENT:
+            return {"error": "incorrect_client_credentials"}
+        digest = hashlib.sha256(given.get("code_verifier", "").encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        if grant is None or (grant["redirect_uri"], grant["code_challenge"]) != (given["redirect_uri"], challenge):
+            return {"error": "bad_verification_code"}
+        token = "ghu_" + secrets.token_hex(8)
+        self.server.user_tokens[token] = grant["login"]
+        return {"access_token": token, "token_type": "bearer", "scope": ""}
+
+    def users_get_authenticated(self, _values: Any, _query: Any, _body: Any) -> tuple[int, Any]:
+        login = self.server.user_tokens.get(self._bearer())
+        if login is None:
+            raise Refusal(401, "Bad credentials")
+        return 200, {"login": login, "id": self.server.users[login], "type": "User"}
+
     def apps_get_repo_installation(self, values: dict[str, str], _query: Any, _body: Any) -> tuple[int, Any]:
         self._as_app()
         number = self.server.installed.get(f"{values['owner']}/{values['repo']}")
@@ -331,7 +370,11 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(404, f"{name} is not a user")
         role = self.server.permissions[name]
         level = {"maintain": "write", "triage": "read"}.get(role, role)
-        return 200, {"permission": level, "role_name": role, "user": {"login": name}}
+        return 200, {
+            "permission": level,
+            "role_name": role,
+            "user": {"login": name, "id": self.server.users.get(name, 0)},
+        }
 
     def repos_get_commit(self, values: dict[str, str], _query: Any, _body: Any) -> tuple[int, Any]:
         self._as_installation(values, "contents", "read")

@@ -2,48 +2,115 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import select
 
 from gprojci_service.access import service as access
+from gprojci_service.access import sessions
 from gprojci_service.models import Token, now
+from gprojci_service.models.token import SCOPES
+from gprojci_service.pages import audit
+from gprojci_service.pages import endpoints as pages
+from gprojci_service.sharing import endpoints as sharing
 
 OPEN = {"/webhooks/github", "/healthz", "/readyz"}
+"""What needs no token: a webhook has a signature, and health tells nothing."""
+VALUES = {"owner": "o", "name": "r", "sha": "a" * 40}
+NEEDS = {"read": ("read", "write", "admin"), "write": ("write", "admin"), "admin": ("admin",), "worker": ("worker",)}
 
 
-def test_every_endpoint_asks_for_its_token(service):
-    """Walks the OpenAPI document: without a token, with a wrong one, and with one of the other scope."""
+@pytest.fixture
+def database_url(sqlite_url):
+    """Either database is asked the same here."""
+    return sqlite_url
+
+
+def needed(method, path):
+    """The scope that the documents promise for an operation, said here once more and by other rules than the code's."""
+    if path.startswith("/api/v1/worker/"):
+        return "worker"
+    if path.startswith(("/api/v1/tokens", "/api/v1/audit", "/api/v1/github/")):
+        return "admin"
+    if (method, path) == ("delete", "/api/v1/projects/{owner}/{name}"):
+        return "admin"
+    secret = path.endswith(("/channels", "/notifications", "/file"))
+    return "read" if method == "get" and not secret else "write"
+
+
+def operations(service):
+    """Every operation of the OpenAPI document: method, path, address, and the scope that it needs."""
     document = service.client.get("/api/v1/openapi.json").json()
-    tried = 0
     for path, methods in document["paths"].items():
-        for method in methods:
-            if path in OPEN or (method == "get" and not path.startswith(("/api/v1/tokens", "/api/v1/worker/"))):
-                continue
-            url = path.replace("{", "").replace("}", "").replace("job_id", "1").replace("attempt_id", "1")
-            url = url.replace("token_id", "1").replace("regression_id", "1")
-            other = service.write_headers if path.startswith("/api/v1/worker/") else service.worker_headers
-            for headers, status in (({}, 401), ({"Authorization": "Bearer nonsense"}, 401), (other, 403)):
-                answer = service.client.request(method, url, headers=headers, json={})
-                assert answer.status_code == status, (method, path, answer.text)
-            tried += 1
-    assert tried >= 14
+        for method in methods.keys() & {"get", "put", "post", "patch", "delete"}:
+            if path not in OPEN:
+                url = re.sub(r"\{(\w+)\}", lambda found: VALUES.get(found[1], "1"), path)
+                yield method, path, url, needed(method, path)
 
 
-def test_expired_and_revoked_tokens_are_refused(service):
+def test_every_operation_needs_its_scope(service):
+    """Walks the OpenAPI document with no token, wrong, expired, revoked ones, every scope, and a session's cookie."""
+    service.settings.public_read = False
     with service.context.database.session(writes=True) as session:
-        expired = access.create_token(session, "expired", "write", expires_in=timedelta(seconds=-1))[1]
-        token, revoked = access.create_token(session, "revoked", "write")
-        token.revoked_at = now()
-    for secret in (expired, revoked):
-        answer = service.client.get("/api/v1/tokens", headers={"Authorization": f"Bearer {secret}"})
-        assert (answer.status_code, answer.json()["error"]) == (401, "Unauthorized")
+        by_scope = {scope: access.create_token(session, scope, scope)[1] for scope in SCOPES}
+        expired = access.create_token(session, "expired", "admin", expires_in=timedelta(seconds=-1))[1]
+        gone, revoked = access.create_token(session, "revoked", "admin")
+        gone.revoked_at = now()
+        token = session.scalars(select(Token).where(Token.name == "admin")).one()
+        cookie = sessions.start(service.settings, token)[0]
+    refused = {"none": {}, "wrong": bearer("gpci_wrong"), "expired": bearer(expired), "revoked": bearer(revoked)}
+    refused |= {"empty": bearer(""), "basic": {"Authorization": f"Basic {by_scope['admin']}"}}
+    service.app.state.rate_limits.count = lambda *_: None  # that many wrong ones come from one address here
+    tried = set()
+    for method, path, url, scope in operations(service):
+        for what, headers in refused.items():
+            answer = service.client.request(method, url, headers=headers)
+            assert (answer.status_code, answer.json()["error"]) == (401, "Unauthorized"), (method, path, what)
+        for given, secret in by_scope.items():
+            answer = service.client.request(method, url, headers=bearer(secret))
+            if given in NEEDS[scope]:
+                assert answer.status_code not in (401, 403), (method, path, given, answer.text)
+            else:
+                assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden"), (method, path, given)
+        answer = service.client.request(method, url, headers={"Cookie": f"{sessions.COOKIE}={cookie}"})
+        assert (answer.status_code == 401) == (scope != "read"), (method, path, "cookie")
+        tried.add(scope)
+    assert tried == set(NEEDS)
+
+
+def test_every_page_needs_a_session_where_reading_is_closed(service):
+    service.settings.public_read = False
+    paths = [
+        route.path
+        for router in (pages.router, audit.router, sharing.router)
+        for route in router.routes
+        if "GET" in route.methods
+    ]
+    assert len(paths) > 15
+    for path in paths:
+        answer = service.client.get(re.sub(r"\{(\w+)\}", lambda found: VALUES.get(found[1], "1"), path))
+        assert answer.status_code == 401, path
+
+
+def bearer(secret):
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def test_a_token_gives_nothing_by_guessing(service):
+    """Wrong ones are counted by address; whoever has the right one is not held up by a neighbour."""
+    for _ in range(60):
+        assert service.client.get("/api/v1/tokens", headers=bearer("gpci_guess")).status_code == 401
+    refused = service.client.get("/api/v1/tokens", headers=bearer("gpci_guess"))
+    assert (refused.status_code, refused.json()["error"]) == (429, "TooManyRequests")
+    assert 0 < int(refused.headers["retry-after"]) <= 60
+    assert service.client.get("/api/v1/tokens", headers=service.write_headers).status_code == 200
 
 
 def test_a_token_is_shown_once_and_stored_hashed(service):
     made = service.client.post(
-        "/api/v1/tokens", json={"name": "n", "scope": "write"}, headers=service.write_headers
+        "/api/v1/tokens", json={"name": "n", "scope": "admin"}, headers=service.write_headers
     ).json()
     listed = service.client.get("/api/v1/tokens", headers=service.write_headers).text
     assert made["secret"] not in listed

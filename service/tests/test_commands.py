@@ -61,6 +61,15 @@ class Terminal:
         )
         return done.stdout.strip()
 
+    def claimed_with_log(self, text: str) -> int:
+        """A job that is being measured and has printed so; its number."""
+        body = {"project": "o/r", "head_sha": "f" * 40}
+        self.service.client.post("/api/v1/jobs", json=body, headers=self.service.write_headers)
+        claimed = self.service.claim().json()
+        held = {"fencing_token": claimed["attempt"]["fencing_token"], "sequence": 0, "text": text}
+        assert self.service.worker(f"/attempts/{claimed['attempt']['id']}/log", held).is_success
+        return int(claimed["job"]["id"])
+
 
 @pytest.fixture
 def database_url(sqlite_url: str) -> str:
@@ -161,7 +170,7 @@ def test_projects_tokens_and_schedules_are_managed(terminal):
     assert json.loads(terminal.type("schedule", "--json", "list").stdout) == terminal.json("schedule", "list")
     terminal.type("schedule", "set", "whenever", code=2)
     terminal.type("schedule", "remove")
-    secret = terminal.json("token", "create", "ci", "--scope", "write", "--expires-in-days", "3")
+    secret = terminal.json("token", "create", "ci", "--scope", "admin", "--expires-in-days", "3")
     assert "expires" in terminal.type("token", "list", GPROJCI_TOKEN=secret["secret"]).output
     terminal.type("token", "revoke", str(secret["id"]))
     assert "revoked" in terminal.type("token", "list", code=2, GPROJCI_TOKEN=secret["secret"]).output
@@ -243,3 +252,19 @@ def test_workers_are_listed_and_drained(terminal):
     assert "drained" in terminal.type("worker", "list").stdout
     assert terminal.json("worker", "resume", "host-1")["draining_at"] is None
     terminal.type("worker", "drain", "nobody", code=2)
+
+
+def test_what_strangers_wrote_gives_a_terminal_no_orders(terminal: Terminal) -> None:
+    """Titles, colours, cursor movements and marks that reorder: of names, logs and errors, as lines and as JSON."""
+    hostile = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202eevil"
+    terminal.type("token", "create", hostile, "--scope", "read")
+    listed = terminal.type("token", "list").output
+    assert "red2Jevil" in listed
+    for output in (
+        listed,
+        terminal.type("token", "list", "--json").output,
+        terminal.type("logs", hostile, code=2).output,
+    ):
+        assert not set(output) & set("\x1b\x07\x9b\u202e"), output
+    claimed = terminal.claimed_with_log(hostile)
+    assert terminal.type("logs", str(claimed)).output == "red2Jevil"

@@ -16,9 +16,10 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import select, update
 
+from gprojci_service import destination
 from gprojci_service.jobs.tasks import reap
 from gprojci_service.models import Notification, NotificationChannel, Project, now
-from gprojci_service.notifications import commands, destination, formats
+from gprojci_service.notifications import commands, formats
 from gprojci_service.notifications import service as notifications
 from gprojci_service.notifications.delivery import Letter, send
 from gprojci_service.settings import load_settings

@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo
 import pytest
 import uvicorn
 
+from gprojci_service.access import audit, sessions
 from gprojci_service.access import service as access
-from gprojci_service.access import sessions
 from gprojci_service.app import create_app
 from gprojci_service.database import Database
 from gprojci_service.models import Job
@@ -72,7 +72,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with database.session(writes=True) as session:
         seed = Seed(session, settings)
         jobs = seed.everything() | seed.broken_main() | seed.examples()
-        cookie = sessions.start(settings, access.create_token(session, "Ada", "write")[0])[0]
+        cookie = sessions.start(settings, access.create_token(session, "Ada", "admin")[0])[0]
+        detail = {"job_id": "7", "head_sha": "a" * 40, "looked": "yes"}
+        audit.record(session, audit.Actor("Ada", "session"), "approve_job", detail, project="gproj-ci/gproj")
         session.info.clear()
     history = History(database)
     history.measure(30, dq_error=0.002, forward_ratio_anchor=1.2)
@@ -188,6 +190,8 @@ def test_nobody_meets_a_barrier(served: Served, chromium: Any) -> None:
     jobs = served.jobs
     mine = [
         "/",
+        "/audit",
+        "/audit?actor=nobody",
         "/tokens",
         "/bisections/2",
         "/regressions/1",

@@ -614,3 +614,13 @@ def test_the_comparison_says_what_was_accepted_once(tmp_path: Path) -> None:
         page = client.get("/projects/gproj-ci/gproj/compare?base=5e6f&head=6f70").text
     assert page.count("accepted by ada: ") == 1  # on three input sets
     assert NASTY not in page
+
+
+def test_a_worker_without_a_sandbox_is_marked(service):
+    hello = {"name": "bare", "hardware": "cpu", "device": "cpu", "device_name": "a CPU", "boot_id": "first-boot"}
+    service.worker("/hello", {**hello, "environment": {"sandboxed": True}})
+    assert "sandbox" not in service.client.get("/workers").text
+    service.worker("/hello", {**hello, "environment": {"sandboxed": False}})
+    page = service.client.get("/workers").text
+    assert "no sandbox" in page
+    assert "runs without a sandbox" in page

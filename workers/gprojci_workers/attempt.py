@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Callable
@@ -31,6 +33,8 @@ KNOWN_PATIENCE = 60.0
 GIVE_BACK_PATIENCE = 3.0  # whoever stops it waits; without an answer the lease runs out
 LEAST_FREE_BYTES = 16 * 1024 * 1024
 """With less than this of GPROJCI_CACHE_DIR's disk the disk counts as full."""
+REPORT_BYTES = 512 * 2**20
+"""More than any service takes; read whole, so it must fit into memory."""
 
 
 def measure(settings: Settings, api: Api, job_id: int | None, stopping: Callable[[], bool] = lambda: False) -> None:
@@ -104,7 +108,12 @@ class Attempt:
         self.scratch = scratch
         self.deadline = time.monotonic() + float(claimed["attempt"]["hard_limit_seconds"])
         project = claimed["project"]
-        self.repository = Repository(settings.cache_dir, project["clone_url"], project["clone_token"])
+        self.repository = Repository(
+            settings.cache_dir,
+            project["clone_url"],
+            project["clone_token"],
+            private_network=settings.private_repositories,
+        )
         self.inputs = Inputs(settings, api, scratch, lifeline.log, lifeline.should_stop)
         self.builds: list[dict[str, Any]] = []
         self.manifests: dict[str, str | None] = {"head": None, "base": None}
@@ -261,12 +270,19 @@ class Attempt:
         left = self.deadline - time.monotonic()
         spec_file, report_file, home = self.scratch / "spec.json", self.scratch / "report.json", self.scratch / "home"
         home.mkdir()
+        compiled = self._compiled_kernels()
         spec_file.write_text(spec.dumps())
         result = sandbox.run(
             [str(self.settings.ruler_python), "-P", "-m", "gprojci_suite", "run", str(spec_file), str(report_file)],
             directory=home,
             network=False,
-            hidden=self.settings.hidden(),
+            files=build.files_of(
+                self.settings,
+                writable=(self.scratch, *compiled.values()),
+                readable=(*(Path(subject.site) for subject in spec.subjects), *self.inputs.files()),
+            ),
+            unsandboxed=self.settings.allow_unsandboxed,
+            environment={name: str(directory) for name, directory in compiled.items()},
             on_output=self.lifeline.log,
             should_stop=self.lifeline.should_stop,
             limits=sandbox.Limits(left, self.settings.memory_bytes, self.settings.output_bytes),
@@ -279,13 +295,46 @@ class Attempt:
             )
         if result.outcome == "output_limit":
             raise AttemptFailed("runtime_error", f"the suite printed more than {self.settings.output_bytes} bytes")
+        if result.outcome == "too_many_processes":
+            raise AttemptFailed("runtime_error", f"the suite began too many processes\n{result.tail}")
         if not report_file.exists():
             raise AttemptFailed(
                 "runtime_error",
                 f"the suite ended with exit code {result.returncode}: {_last_line(result.tail)}\n{result.tail}",
             )
-        report: dict[str, Any] = json.loads(report_file.read_text())
-        return report
+        return read_report(report_file)
+
+    def _compiled_kernels(self) -> dict[str, Path]:
+        """This project's own directories of compiled kernels, by variable, where the host keeps such."""
+        kept = {name: Path(os.environ[name]) / self.repository.key for name in sandbox.COMPILED if os.environ.get(name)}
+        for directory in kept.values():
+            directory.mkdir(parents=True, exist_ok=True)
+        return kept
+
+
+def read_report(file: Path) -> dict[str, Any]:
+    """What the sandbox left as its report, of which nothing can be trusted: neither that it is a file nor its length.
+
+    Raises:
+        AttemptFailed: `runtime_error`: it is no report.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise AttemptFailed("runtime_error", "the suite's report is not a regular file")
+            content = opened.read(REPORT_BYTES + 1)
+    except OSError as error:
+        raise AttemptFailed("runtime_error", f"the suite's report cannot be read: {error.strerror}") from error
+    if len(content) > REPORT_BYTES:
+        raise AttemptFailed("runtime_error", f"the suite's report is longer than {REPORT_BYTES} bytes")
+    try:
+        report = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise AttemptFailed("runtime_error", f"the suite's report is not JSON: {error}") from error
+    if not isinstance(report, dict):
+        raise AttemptFailed("runtime_error", "the suite's report is not a JSON object")
+    return report
 
 
 def _last_line(tail: str) -> str:

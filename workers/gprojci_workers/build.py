@@ -22,11 +22,12 @@ from gprojci_suite.contract.manifest import Build
 from gprojci_workers import sandbox
 from gprojci_workers.checkout import Repository
 from gprojci_workers.failure import AttemptCancelled, AttemptFailed
+from gprojci_workers.isolation import Files
 from gprojci_workers.settings import Settings
 
 WEEK_SECONDS = 7 * 24 * 3600
 _FACTS = """
-import importlib.metadata as m, json, pathlib, sys, sysconfig, gprojci_suite
+import importlib.metadata as m, json, os, pathlib, sys, sysconfig, gprojci_suite
 from gprojci_suite.contract import bundled
 found = sorted(f"{d.metadata['Name']}=={d.version}" for d in m.distributions())
 suite = str(pathlib.Path(gprojci_suite.__file__).parents[1])
@@ -35,6 +36,9 @@ packages = [package for package in found if not package.startswith("gproj")]
 ruler = gprojci_suite.__version__
 facts = {"python": sys.version, "ruler": ruler, "packages": packages, "paths": list(dict.fromkeys(paths))}
 facts["inputs"] = bundled.names()
+links = [e for p in map(pathlib.Path, paths) if p.is_dir() for e in p.iterdir() if e.is_symlink()]
+places = {str(e.resolve().parent) for e in links}
+facts["files"] = sorted({sys.prefix, sys.base_prefix, *(p for p in sys.path if os.path.exists(p)), *places})
 print(json.dumps(facts))
 """
 
@@ -96,8 +100,9 @@ def build(
         AttemptCancelled: it was to stop.
     """
     began = time.monotonic()
-    facts = ruler_facts(settings.ruler_python)
+    facts = {name: fact for name, fact in ruler_facts(settings.ruler_python).items() if name != "files"}
     identity = [
+        repository.key,  # a build reads its whole work tree: what it makes of equal paths is not another project's
         repository.tree(sha, recipe.path),
         recipe.extras,
         recipe.isolation,
@@ -167,16 +172,19 @@ def _install(
         ]
         home = scratch / f"home-{revision}"
         home.mkdir(parents=True, exist_ok=True)
+        downloads = settings.cache_dir / "pip" / repository.key
+        downloads.mkdir(parents=True, exist_ok=True)
         limits = sandbox.Limits(settings.build_seconds, settings.memory_bytes, settings.output_bytes)
         result = sandbox.run(
             command,
             directory=home,
             limits=limits,
             network=True,
-            hidden=settings.hidden(),
+            files=files_of(settings, writable=(scratch, environment, downloads), readable=(repository.directory,)),
+            unsandboxed=settings.allow_unsandboxed,
             on_output=on_output,
             should_stop=should_stop,
-            environment={"PIP_CACHE_DIR": str(settings.cache_dir / "pip")},
+            environment={"PIP_CACHE_DIR": str(downloads)},
         )
     if result.outcome == "stopped":
         raise AttemptCancelled("the job was cancelled while it was built")
@@ -206,6 +214,17 @@ def _last_error(tail: str) -> str:
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return (errors or lines or ["no output"])[-1][:500]
+
+
+def files_of(settings: Settings, *, writable: tuple[Path, ...], readable: tuple[Path, ...]) -> Files:
+    """What code under test finds of this host: of the worker's cache what is named, and the ruler wherever it is."""
+    ruler = tuple(Path(path) for path in ruler_facts(settings.ruler_python)["files"])
+    return Files(
+        writable=writable,
+        private=(settings.cache_dir,),
+        readable=(*ruler, *readable),
+        hidden=settings.hidden(),
+    )
 
 
 @cache

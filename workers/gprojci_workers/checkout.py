@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gprojci_workers import remote
 from gprojci_workers.failure import AttemptFailed
 
 MANIFEST = "gprojci.toml"
@@ -39,10 +40,16 @@ class Commit:
 class Repository:
     """The kept bare clone of one project."""
 
-    def __init__(self, cache_dir: Path, clone_url: str, clone_token: str | None) -> None:
-        self.directory = cache_dir / "clones" / (hashlib.sha256(clone_url.encode()).hexdigest()[:24] + ".git")
+    def __init__(
+        self, cache_dir: Path, clone_url: str, clone_token: str | None, *, private_network: bool = False
+    ) -> None:
+        self.key = hashlib.sha256(clone_url.encode()).hexdigest()[:24]
+        """What this project's things are called in the worker's cache."""
+        self.directory = cache_dir / "clones" / f"{self.key}.git"
         self.clone_url = clone_url
         self.clone_token = clone_token
+        self.private_network = private_network
+        self._remote: dict[str, str] = {}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -56,8 +63,9 @@ class Repository:
         """Brings both commits into the clone.
 
         Raises:
-            AttemptFailed: `checkout_error` where the remote cannot be read or a commit is not there any more.
+            AttemptFailed: `checkout_error` where the remote may not or cannot be read, or a commit is gone.
         """
+        self._remote = remote.check(self.clone_url, private=self.private_network)
         with self._locked():
             if not (self.directory / "HEAD").exists():
                 shutil.rmtree(self.directory, ignore_errors=True)  # a clone that was killed half way
@@ -156,7 +164,7 @@ class Repository:
 
     def _environment(self) -> dict[str, str]:
         """No prompts, no hooks, no foreign configuration; the token travels in the environment, never in arguments."""
-        settings = {"core.hooksPath": os.devnull, "safe.directory": "*", "gc.auto": "0"}
+        settings = {"core.hooksPath": os.devnull, "safe.directory": "*", "gc.auto": "0", **self._remote}
         if self.clone_token:
             credential = base64.b64encode(f"x-access-token:{self.clone_token}".encode()).decode()
             settings["http.extraHeader"] = f"Authorization: Basic {credential}"
@@ -167,7 +175,7 @@ class Repository:
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_ALLOW_PROTOCOL": "https:ssh:file",
+            "GIT_ALLOW_PROTOCOL": remote.protocols(private=self.private_network),
             "GIT_LFS_SKIP_SMUDGE": "1",
             "GIT_CONFIG_COUNT": str(len(settings)),
             **{f"GIT_CONFIG_KEY_{index}": key for index, key in enumerate(settings)},

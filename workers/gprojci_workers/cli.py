@@ -14,7 +14,7 @@ import click
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from gprojci_workers import __version__, logs
+from gprojci_workers import __version__, isolation, logs
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
 from gprojci_workers.build import ruler_versions
 from gprojci_workers.doctor import examine
@@ -75,7 +75,8 @@ def main(log_level: str, describe: bool, doctor: bool) -> None:
     """Measures jobs on this host until it is stopped.
 
     Settings are read from GPROJCI_… variables; GPROJCI_SERVICE_URL, GPROJCI_WORKER_TOKEN and GPROJCI_BROKER_URL are
-    needed. Exit code 2: a setting is wrong; 3: the service does not answer or refuses the token.
+    needed. Exit code 2: a setting is wrong, or this host can make no sandbox; 3: the service does not answer or refuses
+    the token.
     """
     try:
         settings = load_settings()
@@ -84,14 +85,18 @@ def main(log_level: str, describe: bool, doctor: bool) -> None:
         sys.exit(2)
     logs.configure(settings.log_format, log_level)
     if describe:
-        facts = {"device": settings.device, "device_name": settings.device_name, "hardware": settings.hardware}
-        click.echo(json.dumps(facts))
+        described = {"device": settings.device, "device_name": settings.device_name, "hardware": settings.hardware}
+        click.echo(json.dumps(described))
         return
     if doctor:
         sys.exit(examined(settings))
+    if not (isolation.is_possible() or settings.allow_unsandboxed):
+        click.echo(f"gprojci-worker: {isolation.REFUSAL}", err=True)
+        sys.exit(2)
     os.environ["GPROJCI_BOOT_ID"] = settings.boot_id  # the pool processes are the same start of the same worker
     try:
-        welcome = Api(settings).hello(settings, ruler_versions(settings.ruler_python), patience=HELLO_PATIENCE)
+        facts = {**ruler_versions(settings.ruler_python), "sandboxed": isolation.is_possible()}
+        welcome = Api(settings).hello(settings, facts, patience=HELLO_PATIENCE)
     except AttemptFailed as error:
         click.echo(f"gprojci-worker: {error.detail}", err=True)
         sys.exit(2)

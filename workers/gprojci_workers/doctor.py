@@ -156,10 +156,10 @@ def git() -> Check:
 
 def sandbox() -> Check:
     """Whether this host gives namespaces, in which code under test is kept apart."""
-    if isolation.wrap([], network=False, hidden=())[1]:
-        return Check("sandbox", "ok", "namespaces: no network, processes and secrets apart")
+    if isolation.is_possible():
+        return Check("sandbox", "ok", "namespaces: network, processes and files apart")
     to_do = "allow unprivileged user namespaces, or grant the container what docker/README.md lists; unshare, setpriv"
-    return Check("sandbox", "wrong", "this host gives no namespaces: code under test is not kept apart", to_do)
+    return Check("sandbox", "wrong", "this host makes no sandbox: no code under test is run", to_do)
 
 
 def disk(settings: Settings) -> Check:

@@ -50,6 +50,11 @@ class Inputs:
         """Where the ruler finds them; the host's own directory where nothing had to be fetched."""
         return self._links if self._links.is_dir() else self.settings.input_dir
 
+    def files(self) -> list[Path]:
+        """Where the content of all of them lies, links followed."""
+        directory = self.directory
+        return [] if directory is None else [directory, *(link.resolve() for link in directory.iterdir())]
+
     def provide(self, names: Iterable[str]) -> None:
         """Fetches those of the names that neither the ruler nor the host's input directory has.
 

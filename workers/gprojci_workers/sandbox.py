@@ -1,8 +1,8 @@
 """Runs foreign code: without secrets, without network for measurements, and with limits on time, memory and output.
 
-Where this host can give namespaces (see `isolation`), the process has a process list, a mount table and, for a
-measurement, a network of its own, sees none of the hidden files, and nothing of it survives. Where it cannot, the
-process group is killed instead, the environment is still scrubbed, and the report says `network: shared`.
+It has a process list, files (see `isolation.Files`) and, for a measurement, a network of its own, and nothing of it
+survives. Where this host cannot give that nothing is run, unless the operator allows it: then the process group is
+killed instead, the environment is still scrubbed, and the report says `network: shared`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
 from gprojci_workers import isolation
+from gprojci_workers.failure import AttemptFailed
+from gprojci_workers.isolation import Files
 
 # What a kernel may need to find its compiler, its GPU and its libraries. Everything else, all secrets with it, is gone.
 PASSED_ON = (
@@ -38,14 +40,15 @@ PASSED_ON = (
     "OPENBLAS_CORETYPE",
     "OPENBLAS_L2_SIZE",
     "TORCH_CUDA_ARCH_LIST",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "TRITON_CACHE_DIR",
     "GPROJCI_FA3_LIBRARY",
     "GPROJCI_FA3_CUDART",
     "MAX_JOBS",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
+COMPILED = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Directories of compiled kernels that outlive an attempt, with one for each project in them: what one wrote there
+another would run."""
 PIP_PASSED_ON = (
     "PIP_INDEX_URL",
     "PIP_EXTRA_INDEX_URL",
@@ -55,7 +58,7 @@ PIP_PASSED_ON = (
     "PIP_NO_INDEX",
 )
 
-Outcome = Literal["exited", "timeout", "out_of_memory", "output_limit", "stopped"]
+Outcome = Literal["exited", "timeout", "out_of_memory", "output_limit", "too_many_processes", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Limits:
     seconds: float
     memory_bytes: int
     output_bytes: int
+    processes: int = isolation.PROCESSES
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ def run(
     directory: Path,
     limits: Limits,
     network: bool,
-    hidden: tuple[Path, ...],
+    files: Files,
+    unsandboxed: bool,
     on_output: Callable[[str], None],
     should_stop: Callable[[], bool],
     environment: dict[str, str] | None = None,
@@ -91,14 +96,21 @@ def run(
     """Runs a command to its end or to a limit, handing on its output (stdout and stderr together) as it comes.
 
     Args:
-        directory: its working, home and temporary directory; must exist.
+        directory: its working, home and temporary directory; must exist, and be writable.
         network: whether it may use the network (a build that must download; never a measurement).
-        hidden: files and directories with secrets, which it finds empty.
+        files: what it finds of the host's files. What the variables of the host name, it may read too.
+        unsandboxed: whether it may run where this host can give no namespaces.
         environment: variables beside those every sandboxed process gets.
+
+    Raises:
+        AttemptFailed: `lost_worker`: this host can give no namespaces.
     """
-    wrapped, apart = isolation.wrap(command, network=network, hidden=hidden)
     names = (*PASSED_ON, *PIP_PASSED_ON) if network else PASSED_ON
     variables = {name: os.environ[name] for name in names if name in os.environ}
+    named = tuple(Path(part) for value in variables.values() for part in value.split(":") if part.startswith("/"))
+    wrapped, apart = isolation.wrap(command, network=network, files=replace(files, readable=(*files.readable, *named)))
+    if not apart and not unsandboxed:
+        raise AttemptFailed("lost_worker", isolation.REFUSAL)
     variables |= {"HOME": str(directory), "TMPDIR": str(directory), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
     variables |= {"GPROJCI_NETWORK": "isolated" if apart and not network else "shared", **(environment or {})}
     process = subprocess.Popen(
@@ -142,7 +154,9 @@ def _watch(
                 outcome = "stopped"
             elif time.monotonic() > next_look:
                 next_look = time.monotonic() + 0.5
-                if _takes_more(process.pid, limits.memory_bytes):
+                if len(_family(process.pid)) > limits.processes:
+                    outcome = "too_many_processes"
+                elif _takes_more(process.pid, limits.memory_bytes):
                     outcome = "out_of_memory"
             if outcome != "exited":
                 break
@@ -160,14 +174,18 @@ def _takes_more(pid: int, limit: int) -> bool:
     return _memory(pid, proportional=False) > limit and _memory(pid, proportional=True) > limit
 
 
-def _memory(pid: int, *, proportional: bool) -> int:
-    total = 0
+def _family(pid: int) -> list[psutil.Process]:
+    """A process and its descendants; none where it has ended."""
     try:
         root = psutil.Process(pid)
-        family = [root, *root.children(recursive=True)]
+        return [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return 0
-    for process in family:
+        return []
+
+
+def _memory(pid: int, *, proportional: bool) -> int:
+    total = 0
+    for process in _family(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
             try:
                 total += process.memory_full_info().pss if proportional else process.memory_info().rss
@@ -178,10 +196,7 @@ def _memory(pid: int, *, proportional: bool) -> int:
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
     """Kills a process, its group and its descendants; those already gone do not matter."""
-    try:
-        family = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        family = []
+    family = _family(process.pid)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for member in family:

@@ -88,6 +88,12 @@ class Settings(BaseSettings):
         ge=0,
         description="How long a measurement may go on once the worker is told to stop; then it is handed back.",
     )
+    allow_unsandboxed: bool = Field(
+        False, description="Whether code under test is run where this host can make no sandbox; the pages say so."
+    )
+    private_repositories: bool = Field(
+        False, description="Whether commits may be fetched from private networks, and from http:// and file://."
+    )
     kept_builds: int = Field(50, ge=2, description="Builds that are kept; older ones unused for a week are removed.")
     log_format: Literal["text", "json"] = Field("text", description="Lines of text, or a JSON object for each record.")
     boot_id: str = Field(

@@ -87,4 +87,5 @@ def worker_settings(tmp_path: Path) -> Settings:
         device="cpu",
         cache_dir=tmp_path / "cache",
         worker_name="w",
+        allow_unsandboxed=True,  # what needs a sandbox asks for `namespaces`
     )

@@ -17,7 +17,7 @@ from gprojci_workers.failure import AttemptFailed
 @pytest.fixture
 def build_commit(origin, worker_settings, tmp_path):
     """Builds a commit of `origin` and returns what came of it, with the log."""
-    repository = Repository(worker_settings.cache_dir, origin.url, None)
+    repository = Repository(worker_settings.cache_dir, origin.url, None, private_network=True)
 
     def run(sha, recipe=None):
         repository.fetch(sha, None, None)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
 from gprojci_workers.checkout import Repository
@@ -10,7 +14,7 @@ from gprojci_workers.failure import AttemptFailed
 
 @pytest.fixture
 def repository(origin, tmp_path):
-    return Repository(tmp_path / "cache", origin.url, None)
+    return Repository(tmp_path / "cache", origin.url, None, private_network=True)
 
 
 def test_a_push_is_measured_against_its_first_parent(origin, repository):
@@ -63,7 +67,7 @@ def test_a_commit_that_is_gone_is_a_checkout_error(origin, repository):
 @pytest.mark.parametrize("url", ["file:///nonexistent/repository", "ext::sh -c 'touch /tmp/owned'"])
 def test_a_remote_that_cannot_be_read_is_a_checkout_error(tmp_path, url):
     with pytest.raises(AttemptFailed) as failure:
-        Repository(tmp_path, url, None).fetch("d" * 40, None, None)
+        Repository(tmp_path, url, None, private_network=True).fetch("d" * 40, None, None)
     assert failure.value.kind == "checkout_error"
 
 
@@ -98,7 +102,63 @@ def test_a_clone_that_was_killed_half_way_is_made_anew(origin, repository):
 
 
 def test_the_token_is_never_an_argument(origin, tmp_path):
-    repository = Repository(tmp_path, origin.url, "secret-token")
+    repository = Repository(tmp_path, origin.url, "secret-token", private_network=True)
     environment = repository._environment()
     assert "secret-token" not in str(environment)
     assert "Authorization: Basic" in environment["GIT_CONFIG_VALUE_3"]
+
+
+@pytest.mark.parametrize(
+    ("url", "addresses", "says"),
+    [
+        ("https://ci.example/o/r.git", ["10.0.0.7"], "private network"),
+        ("https://ci.example/o/r.git", ["140.82.121.4", "127.0.0.1"], "private network"),
+        ("https://ci.example/o/r.git", ["fe80::1%eth0"], "private network"),
+        ("https://ci.example/o/r.git", ["::ffff:169.254.169.254"], "private network"),
+        ("https://ci.example/o/r.git", ["64:ff9b::a00:1"], "private network"),
+        ("ssh://git@ci.example/o/r.git", ["192.168.1.1"], "private network"),
+        ("http://ci.example/o/r.git", ["140.82.121.4"], "must begin with https:// or ssh://"),
+        ("file:///etc", [], "must begin with"),
+        ("https:///o/r.git", [], "must begin with"),
+        ("ssh://-oProxyCommand=id/o/r", [], "must begin with"),
+        ("https://ci.example:port/o/r.git", [], "is not an address"),
+    ],
+)
+def test_nothing_is_fetched_from_a_private_network(tmp_path, monkeypatch, url, addresses, says):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", (address, 0)) for address in addresses])
+    with pytest.raises(AttemptFailed, match=says) as failure:
+        Repository(tmp_path, url, None).fetch("d" * 40, None, None)
+    assert failure.value.kind == "checkout_error"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def web():
+    """An HTTP server that notes what it is asked and sends everybody elsewhere."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append((self.headers["Host"], self.headers.get("Authorization")))
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{server.server_port}/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port, asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_git_goes_to_the_address_that_was_checked_and_follows_no_redirect(tmp_path, monkeypatch, web):
+    """The name leads nowhere by itself: that git arrives shows that it asked nobody again (DNS rebinding)."""
+    port, asked = web
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", ("127.0.0.1", 0))])
+    repository = Repository(tmp_path, f"http://rebound.invalid:{port}/o/r.git", "t", private_network=True)
+    with pytest.raises(AttemptFailed, match=r"redirect|302"):
+        repository.fetch("d" * 40, None, None)
+    assert [host for host, _ in asked] == [f"rebound.invalid:{port}"]

@@ -6,13 +6,16 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 from gprojci_workers import isolation, sandbox
+from gprojci_workers.build import ruler_facts
 from gprojci_workers.sandbox import Limits
 
+RULER = tuple(Path(path) for path in ruler_facts(Path(sys.executable))["files"])
 ROOMY = Limits(seconds=60, memory_bytes=4 * 2**30, output_bytes=10**6)
 
 
@@ -27,7 +30,8 @@ def run(tmp_path):
             directory=tmp_path,
             limits=limits,
             network=network,
-            hidden=hidden,
+            files=isolation.Files(writable=(tmp_path,), readable=RULER, hidden=hidden),
+            unsandboxed=True,
             on_output=output.append,
             should_stop=should_stop,
         )
@@ -47,6 +51,11 @@ def test_output_and_exit_code_come_back(run):
         ("import time; time.sleep(60)", Limits(1, 2**32, 10**6), "timeout"),
         ("x = bytearray(600_000_000); import time; time.sleep(60)", Limits(60, 300_000_000, 10**6), "out_of_memory"),
         ("while True: print('x' * 1000)", Limits(60, 2**32, 100_000), "output_limit"),
+        (
+            "import os, time; [os.fork() or time.sleep(60) for _ in range(30)]; time.sleep(60)",
+            Limits(60, 2**32, 10**6, processes=20),
+            "too_many_processes",
+        ),
     ],
 )
 def test_limits_hold(run, code, limits, outcome):
@@ -140,7 +149,9 @@ def test_it_dies_with_its_parent(tmp_path):
     code = f"import time; time.sleep(300)  # {mark}"
     parent = (
         "import sys; from pathlib import Path; from gprojci_workers import sandbox\n"
-        f"sandbox.run([sys.executable, '-c', {code!r}], directory=Path({str(tmp_path)!r}), network=False, hidden=(),"
+        f"sandbox.run([sys.executable, '-c', {code!r}], directory=Path({str(tmp_path)!r}), network=False,"
+        " unsandboxed=True,"
+        f" files=sandbox.Files(writable=(Path({str(tmp_path)!r}),), readable=(*map(Path, {[*map(str, RULER)]!r}),)),"
         " limits=sandbox.Limits(300, 2**32, 10**6), on_output=print, should_stop=lambda: False)"
     )
 
@@ -166,7 +177,7 @@ def test_it_dies_with_its_parent(tmp_path):
 
 def test_what_begins_after_its_parents_death_ends_at_once(tmp_path):
     marker = tmp_path / "ran"
-    wrapped, _ = isolation.wrap(["touch", str(marker)], network=False, hidden=())
+    wrapped, _ = isolation.wrap(["touch", str(marker)], network=False, files=isolation.Files(writable=(tmp_path,)))
     another_parent = subprocess.run(
         ["sh", "-c", '"$@"; echo $?', "sh", *wrapped], capture_output=True, text=True, check=False
     )

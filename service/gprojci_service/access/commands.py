@@ -1,7 +1,8 @@
-"""Commands `gprojci token …`: tokens of workers and API users."""
+"""Commands `gprojci token …` and `gprojci person …`: tokens, and people who sign in with GitHub."""
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import click
 import httpx
 from sqlalchemy.orm import Session
 
-from gprojci_service.access import repository, service
+from gprojci_service.access import audit, people, repository, service
 from gprojci_service.access.schemas import TokenOut
 from gprojci_service.client import ServiceGroup, call, named_service, show, table
 from gprojci_service.context import Context
@@ -35,7 +36,7 @@ def token() -> None:
     "--scope",
     required=True,
     type=click.Choice(SCOPES),
-    help="worker: the worker API; write: whatever a user may change.",
+    help="worker: the worker API; read: what is open where reading is; write: what a user may change; admin: all.",
 )
 @click.option("--expires-in-days", type=click.IntRange(1, 3650), help="Default: never.")
 @click.pass_obj
@@ -48,6 +49,7 @@ def token_create(client: httpx.Client, name: str, scope: str, expires_in_days: i
         expires = timedelta(days=expires_in_days) if expires_in_days else None
         with _database(writes=True) as session:
             row, secret = service.create_token(session, name, scope, expires_in=expires)
+            audit.record(session, _here(), "create_token", {"name": name, "scope": scope, "token_id": row.id})
             made = {**_view(row), "secret": secret}
     show(made, [made["secret"]])
 
@@ -75,7 +77,40 @@ def token_revoke(client: httpx.Client, token_id: int) -> None:
     else:
         with _database(writes=True) as session:
             gone = _view(service.revoke_token(session, token_id))
+            audit.record(session, _here(), "revoke_token", {"token_id": token_id})
     show(gone, [f"token {token_id} is revoked"])
+
+
+@click.group()
+def person() -> None:
+    """People who sign in with GitHub: block, unblock. On the database of GPROJCI_DATABASE_URL."""
+
+
+@person.command("block")
+@click.argument("login")
+def person_block(login: str) -> None:
+    """Ends the sessions of a person, and lets them in no more."""
+    _set_blocked(login, blocked=True)
+    click.echo(f"{login} is blocked")
+
+
+@person.command("unblock")
+@click.argument("login")
+def person_unblock(login: str) -> None:
+    """Lets a person sign in again."""
+    _set_blocked(login, blocked=False)
+    click.echo(f"{login} may sign in")
+
+
+def _set_blocked(login: str, *, blocked: bool) -> None:
+    with _database(writes=True) as session:
+        people.set_blocked(session, login, blocked=blocked)
+        audit.record(session, _here(), "block_person" if blocked else "unblock_person", {"login": login})
+
+
+def _here() -> audit.Actor:
+    """Whoever may run commands with the database's address."""
+    return audit.Actor(getpass.getuser(), "command")
 
 
 def _asks_the_service() -> bool:

@@ -1,13 +1,32 @@
-"""Every query about tokens."""
+"""Every query about tokens, people and the audit log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from gprojci_service.models import Token
+from gprojci_service.models import (
+    AuditEvent,
+    Bisection,
+    EndedSession,
+    Job,
+    NotificationChannel,
+    Person,
+    Project,
+    Regression,
+    Token,
+)
+
+_OF_A_PROJECT = {
+    "job_id": Job.project_id,
+    "regression_id": Regression.project_id,
+    "bisection_id": Bisection.project_id,
+    "channel_id": NotificationChannel.project_id,
+}
 
 
 def by_hash(session: Session, digest: str) -> Token | None:
@@ -26,3 +45,77 @@ def active_by_name(session: Session, name: str, scope: str) -> Sequence[Token]:
     return session.scalars(
         select(Token).where(Token.name == name, Token.scope == scope, Token.revoked_at.is_(None))
     ).all()
+
+
+def person_of(session: Session, github_id: int) -> Person | None:
+    return session.scalar(select(Person).where(Person.github_id == github_id))
+
+
+def person_by_id(session: Session, person_id: int) -> Person | None:
+    return session.get(Person, person_id)
+
+
+def person_by_login(session: Session, login: str) -> Person | None:
+    """Who was called so at the last sign-in; the newest, for a name may have changed hands."""
+    return session.scalar(select(Person).where(Person.login == login).order_by(Person.signed_in_at.desc()).limit(1))
+
+
+def has_ended(session: Session, mark: str) -> bool:
+    return session.scalar(select(EndedSession.id).where(EndedSession.mark == mark)) is not None
+
+
+def end_session(session: Session, mark: str, expires_at: datetime, moment: datetime) -> None:
+    """Notes it, and forgets those that have expired by themselves."""
+    session.execute(delete(EndedSession).where(EndedSession.expires_at < moment))
+    session.add(EndedSession(mark=mark, expires_at=expires_at))
+
+
+def names_and_privacy(session: Session) -> list[tuple[str, bool]]:
+    """Projects that are not archived, private ones first."""
+    query = select(Project.name, Project.private).where(Project.archived_at.is_(None))
+    return [(name, private) for name, private in session.execute(query.order_by(Project.private.desc(), Project.name))]
+
+
+def project_named(session: Session, detail: Mapping[str, Any]) -> str | None:
+    """Name of the project that a request's fields are about."""
+    name = detail.get("name", detail.get("repo"))
+    if "owner" in detail and isinstance(name, str):
+        return f"{detail['owner']}/{name}"
+    for field, column in _OF_A_PROJECT.items():
+        number = str(detail.get(field, ""))
+        if number.isdecimal():
+            query = select(Project.name).join(column.class_, column == Project.id)
+            return session.scalar(query.where(column.class_.id == min(int(number), 2**62)))
+    named = detail.get("project")
+    return named if isinstance(named, str) else None
+
+
+def audit_events(
+    session: Session,
+    *,
+    actor: str | None,
+    action: str | None,
+    project: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    before: int | None,
+    limit: int,
+) -> Sequence[AuditEvent]:
+    """Rows of the audit log, newest first."""
+    query = select(AuditEvent).order_by(AuditEvent.id.desc()).limit(limit)
+    same = ((AuditEvent.actor, actor), (AuditEvent.action, action), (AuditEvent.project, project))
+    for column, value in same:
+        if value:
+            query = query.where(column == value)
+    if since is not None:
+        query = query.where(AuditEvent.at >= since)
+    if until is not None:
+        query = query.where(AuditEvent.at < until)
+    if before is not None:
+        query = query.where(AuditEvent.id < before)
+    return session.scalars(query).all()
+
+
+def audited_actions(session: Session) -> Sequence[str]:
+    """What the audit log has rows of."""
+    return session.scalars(select(AuditEvent.action).distinct().order_by(AuditEvent.action)).all()

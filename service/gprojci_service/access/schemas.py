@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,7 +12,7 @@ class TokenCreate(BaseModel):
     """A token to be made."""
 
     name: str = Field(min_length=1, max_length=100)
-    scope: Literal["worker", "write"]
+    scope: Literal["worker", "read", "write", "admin"]
     expires_in_days: int | None = Field(None, ge=1, le=3650)
 
 
@@ -34,3 +34,18 @@ class TokenCreated(TokenOut):
     """A new token with its secret, shown this once."""
 
     secret: str
+
+
+class AuditOut(BaseModel):
+    """A change that somebody asked for."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    at: datetime
+    actor: str = Field(description="Name of the token, or login of the person.")
+    actor_kind: str = Field(description="token, session, github (a comment) or command (on the database itself)")
+    action: str
+    project: str | None
+    detail: dict[str, Any] = Field(description="Path, query and body, without secrets.")
+    address: str | None

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
+from gprojci_service.access import audit
 from gprojci_service.comments import language, repository, service
 from gprojci_service.comments.language import Command, CommandUnclear
 from gprojci_service.errors import Conflict, ServiceError
@@ -129,6 +130,10 @@ def carry_out(session: Session, settings: Settings, row_id: int, asked: Asked) -
         pull_request = events.record(session, project, comment.number, asked.pull_request)
         performed = _Performance(session, settings, project, pull_request, comment, asked)
         comment.results = [performed.result(line) for line in comment.lines]
+        for result in comment.results:
+            if result["ok"]:
+                detail = {"pull_request": comment.number, "line": result["line"]}
+                audit.record(session, audit.Actor(comment.author, "github"), "comment", detail, project=project.name)
         comment.state = "done"
         session.flush()
         pull_request_comment.refresh(session, pull_request)

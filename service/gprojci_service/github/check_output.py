@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gprojci_service.pages.formatting import clean
+from gprojci_service.untrusted_text import clean
 
 TEXT_LIMIT = 65535
 """Of summary and text each. GitHub says characters; bytes are safe whichever it counts."""

@@ -1,4 +1,4 @@
-"""HTTP: the set-up of a GitHub App, for whoever holds a write token and then the address that it is given."""
+"""HTTP: the set-up of a GitHub App, for whoever holds an admin token and then the address that it is given."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Cookie, Depends, Request, Response
 
-from gprojci_service.access.service import require_write
+from gprojci_service.access.service import require_admin
 from gprojci_service.github import setup
 from gprojci_service.github.schemas import SetupBegun, SetupCreate
 from gprojci_service.pages.endpoints import CONTENT_SECURITY_POLICY, PageRoute, render
 
-router = APIRouter(prefix="/github", tags=["github"], dependencies=[Depends(require_write, scope="function")])
+router = APIRouter(prefix="/github", tags=["github"], dependencies=[Depends(require_admin, scope="function")])
 pages = APIRouter(prefix="/github", route_class=PageRoute)
 COOKIE = "gprojci_github_setup"
 # Addresses and answers carry secrets: they are kept by nobody and told to nobody.

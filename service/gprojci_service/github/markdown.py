@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from gprojci_service.pages.formatting import clean
+from gprojci_service.untrusted_text import clean
 
 MARKS = {"pass": "✅", "fail": "❌", "neutral": "⚪", "error": "⚠️"}
 BREAK = "\u200b"

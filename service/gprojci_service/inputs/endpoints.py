@@ -9,7 +9,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 from starlette.requests import ClientDisconnect
 
-from gprojci_service.access.service import SessionDep, authorize_write, require_read, require_worker, require_write
+from gprojci_service.access import audit
+from gprojci_service.access.service import SessionDep, authorize_upload, require_read, require_worker, require_write
 from gprojci_service.errors import InvalidRequest, PayloadTooLarge
 from gprojci_service.inputs import service, storage
 from gprojci_service.inputs.schemas import InputName, InputSetOut, Statistics
@@ -43,7 +44,7 @@ def list_inputs(session: SessionDep) -> list[InputSetOut]:
 async def upload_input(
     request: Request,
     response: Response,
-    uploaded_by: Annotated[str, Depends(authorize_write)],
+    uploaded_by: Annotated[str, Depends(authorize_upload)],
     name: Annotated[InputName, Query()],
     project: str | None = None,
 ) -> InputSetOut:
@@ -78,6 +79,7 @@ def _keep(
     # The transaction begins only now: an upload that takes minutes must not hold the database.
     found, content_hash = incoming.finish()
     with request.app.state.database.session(writes=True) as session:
+        audit.note(session, request, audit.Actor(uploaded_by, "token"))
         return service.keep(
             session,
             request.app.state.settings.upload_dir,

@@ -26,6 +26,7 @@ from gprojci_service.client import (
 from gprojci_service.jobs.schemas import LOG_CURSOR, MOST_COMMITS
 from gprojci_service.models.job import JOB_STATES, OPEN_STATES
 from gprojci_service.progress import Progress, progress
+from gprojci_service.untrusted_text import clean
 
 STEPS = ("fetch", "build", "run", "report")
 COLUMNS = ("job", "state", "hardware", "kind", "head", "verdict")
@@ -137,7 +138,7 @@ def logs(client: httpx.Client, what: str, follow: bool, project: str | None) -> 
         if wants_json():
             printed += response.text
         else:
-            click.echo(response.text, nl=False)
+            click.echo(clean(response.text), nl=False)
         if not follow or job["state"] not in OPEN_STATES:
             break
         time.sleep(POLL_SECONDS)

@@ -1,10 +1,12 @@
 """All tables, one per file."""
 
 from gprojci_service.models.attempt import Attempt
+from gprojci_service.models.audit_event import AuditEvent
 from gprojci_service.models.base import Base, now
 from gprojci_service.models.bisection import Bisection
 from gprojci_service.models.build import Build
 from gprojci_service.models.commit import Commit
+from gprojci_service.models.ended_session import EndedSession
 from gprojci_service.models.github_report import GithubReport
 from gprojci_service.models.imported_report import ImportedReport
 from gprojci_service.models.input_file import InputFile
@@ -14,6 +16,7 @@ from gprojci_service.models.log_chunk import LogChunk
 from gprojci_service.models.notification import Notification
 from gprojci_service.models.notification_channel import NotificationChannel
 from gprojci_service.models.override import Override
+from gprojci_service.models.person import Person
 from gprojci_service.models.project import Project
 from gprojci_service.models.pull_request import PullRequest
 from gprojci_service.models.pull_request_comment import PullRequestComment
@@ -34,10 +37,12 @@ from gprojci_service.models.worker import Worker
 
 __all__ = [
     "Attempt",
+    "AuditEvent",
     "Base",
     "Bisection",
     "Build",
     "Commit",
+    "EndedSession",
     "GithubReport",
     "ImportedReport",
     "InputFile",
@@ -47,6 +52,7 @@ __all__ = [
     "Notification",
     "NotificationChannel",
     "Override",
+    "Person",
     "Project",
     "PullRequest",
     "PullRequestComment",

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from gprojci_service.models.base import Base, Keyed, now
 
-SCOPES = ("worker", "write")
+SCOPES = ("worker", "read", "write", "admin")
 
 
 class Token(Keyed, Base):
@@ -20,7 +20,8 @@ class Token(Keyed, Base):
 
     name: Mapped[str]
     scope: Mapped[str]
-    """worker: the worker API; write: everything a user may change."""
+    """worker: the worker API alone. read: what is open where reading is. write: also what a user may change.
+    admin: also tokens, the audit log, the App's set-up and the removal of projects."""
     hash: Mapped[str] = mapped_column(unique=True)
     """SHA-256 of the secret, hex."""
     created_at: Mapped[datetime] = mapped_column(default=now)

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import httpx
 
 from gprojci_service import __version__
+from gprojci_service.destination import Destination, DestinationRefused, resolve
 from gprojci_service.models import now
 from gprojci_service.notifications import formats, signing
-from gprojci_service.notifications.destination import Destination, DestinationRefused, resolve
 
 DEADLINE_SECONDS = 20.0
 """For everything, from the look-up of the name to the status of the answer."""

@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from gprojci_service.destination import DestinationRefused, check_url
 from gprojci_service.errors import Conflict, InvalidRequest, NotFound
 from gprojci_service.models import Notification, NotificationChannel, Project, now
 from gprojci_service.models.notification_channel import SEVERITIES
 from gprojci_service.notifications import formats, outbox, repository, signing
-from gprojci_service.notifications.destination import DestinationRefused, check_url
 from gprojci_service.notifications.events import EVENTS
 from gprojci_service.notifications.schemas import ChannelCreate
 from gprojci_service.projects import service as projects

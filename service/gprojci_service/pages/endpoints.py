@@ -127,7 +127,7 @@ def render(
     if context.get("draws"):
         context |= {"plotly_url": plotly_url(), "plotly_marks": _plotly()[3]}
     known = getattr(request.state, "visitor", None)
-    visitor = known if known is not None and known.token is not None else None
+    visitor = known if known is not None and known.is_somebody else None
     fault = getattr(request.state, "fault", None)  # of a form on this page that was sent in vain
     status = status if fault is None else fault.status
     context |= {"request": request, "visitor": visitor, "fault": fault}
@@ -151,6 +151,7 @@ def sign_in_page(request: Request, session: Session, address: str, *, status: in
     if known is None:
         cookie, known = sessions.start(request.app.state.settings, None)
     context: dict[str, Any] = {"csrf": known.csrf, "address": own_address(address), "problem": problem}
+    context["github"] = request.app.state.settings.github_client_id is not None
     answer = render(request, "sign_in.html", status=status, **context)
     if cookie is not None:
         set_session(request, answer, cookie)

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from datetime import UTC, datetime
 from typing import Any
 
 from markupsafe import Markup, escape
 
 from gprojci_dashboards.readable import percent, tensor_name
+from gprojci_service.untrusted_text import clean as clean  # the pages take it from here, with the filters
 
 DASH = "–"
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links
-    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # DCS, SOS, PM, APC
-    r"|\x1b[@-Z\\-_]|\x1b[ -/]*[0-~]"
-)
-_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def fraction(value: float | None) -> str:
@@ -150,18 +143,6 @@ def first_line(text: str | None, width: int = 90) -> str:
     """The subject of a commit message, cut to `width`."""
     line = clean((text or "").strip().split("\n", 1)[0])
     return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
-def clean(text: str | None) -> str:
-    """Untrusted text without terminal escapes, control characters and marks that reorder what is read.
-
-    A carriage return leaves what a terminal would show: what stands after the last one of each line.
-    """
-    if not text or text.isprintable():  # which none of what is taken out is
-        return text or ""
-    stripped = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    lines = [line.rstrip("\r").rsplit("\r", 1)[-1] for line in stripped.split("\n")]
-    return _CONTROLS.sub("", "\n".join(lines))
 
 
 def tensor(name: str) -> Markup:

@@ -101,6 +101,8 @@ class WorkerView:
     attempt: Attempt | None
     state: str
     software: str
+    unsandboxed: bool
+    """Whether it runs code under test although its host can make no sandbox."""
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def _workers(session: Session, settings: Settings) -> tuple[WorkerView, ...]:
         software = ", ".join(
             f"{key} {packages[key]}" for key in ("python", "torch", "cuda", "driver") if packages.get(key)
         )
-        views.append(WorkerView(worker, attempt, state, software))
+        views.append(WorkerView(worker, attempt, state, software, worker.environment.get("sandboxed") is False))
     return tuple(sorted(views, key=lambda view: (view.state == "away", view.worker.name)))
 
 

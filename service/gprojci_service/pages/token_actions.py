@@ -10,15 +10,15 @@ from datetime import timedelta
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
+from gprojci_service.access import rate_limits, sessions
 from gprojci_service.access import service as access
-from gprojci_service.access import sessions
 from gprojci_service.access.schemas import TokenCreate
 from gprojci_service.access.service import SessionDep
 from gprojci_service.errors import Forbidden, InvalidRequest, Unauthorized
 from gprojci_service.models.token import SCOPES
 from gprojci_service.pages import token_list
-from gprojci_service.pages.actions import Form, Writer
 from gprojci_service.pages.endpoints import JobId, Page, PageRoute, look_at_visitor, render
+from gprojci_service.pages.writers import Form, Writer
 
 LONGEST_DAYS = 3650
 LONGEST_NAME = 100
@@ -42,9 +42,11 @@ def _keeper(request: Request, session: SessionDep) -> None:
     _keeps(look_at_visitor(request, session))
 
 
-def _keeping_writer(visitor: Writer) -> None:
+def _keeping_writer(request: Request, visitor: Writer) -> None:
     """FastAPI dependency: whose form it is may keep tokens. Raises as `Writer` and `_keeper`."""
     _keeps(visitor)
+    if request.url.path == "/tokens" and visitor.token is not None:
+        rate_limits.of(request).count("new token", str(visitor.token.id))
 
 
 @router.get("/tokens", dependencies=[Depends(_keeper, scope="function")])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 
-from gprojci_service.access.service import SessionDep, require_read, require_write
+from gprojci_service.access.service import SessionDep, require_admin, require_read, require_write
 from gprojci_service.models import Project
 from gprojci_service.projects import repository, service
 from gprojci_service.projects.schemas import ProjectContents, ProjectCreate, ProjectOut
 
 router = APIRouter(prefix="/projects", tags=["projects"])
 READ = [Depends(require_read, scope="function")]
+ADMIN = [Depends(require_admin, scope="function")]
 WRITE = [Depends(require_write, scope="function")]
 
 
@@ -21,9 +22,9 @@ def list_projects(session: SessionDep) -> list[Project]:
 
 
 @router.post("", response_model=ProjectOut, status_code=201, dependencies=WRITE)
-def create_project(session: SessionDep, body: ProjectCreate) -> Project:
+def create_project(request: Request, session: SessionDep, body: ProjectCreate) -> Project:
     """Registers a project by hand."""
-    return service.create(session, body)
+    return service.create(session, body, private_network=request.app.state.settings.private_repositories)
 
 
 @router.get("/{owner}/{name}", response_model=ProjectOut, dependencies=READ)
@@ -38,7 +39,7 @@ def get_contents(session: SessionDep, owner: str, name: str) -> ProjectContents:
     return service.contents(session, f"{owner}/{name}")
 
 
-@router.delete("/{owner}/{name}", dependencies=WRITE)
+@router.delete("/{owner}/{name}", dependencies=ADMIN)
 def remove_project(session: SessionDep, owner: str, name: str) -> ProjectContents:
     """Deletes the project with all its jobs and results, for ever; says what was lost."""
     return service.remove(session, f"{owner}/{name}")

@@ -10,10 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field
 class ProjectCreate(BaseModel):
     """A project to be registered by hand; a signed webhook of a repository registers it too."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$", description="Full name, `owner/name`.")
-    clone_url: str = Field(pattern=r"^(https://|ssh://|file:///)", description="Where workers fetch it from.")
-    default_branch: str = "main"
-    hardware: list[str] | None = Field(None, description="Hardware classes that its jobs are made for.")
+    name: str = Field(
+        max_length=200, pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$", description="Full name, `owner/name`."
+    )
+    clone_url: str = Field(
+        max_length=2000,
+        pattern=r"^(https?://|ssh://|file:///)[!-~]+$",
+        description="Where workers fetch it from: https:// or ssh://, of a public host.",
+    )
+    default_branch: str = Field("main", min_length=1, max_length=255, pattern=r"^[^\x00-\x20\x7f]+$")
+    hardware: list[str] | None = Field(None, max_length=20, description="Hardware classes that its jobs are made for.")
 
 
 class ProjectContents(BaseModel):

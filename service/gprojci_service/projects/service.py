@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.errors import Conflict, ProjectNotFound
+from gprojci_service.destination import DestinationRefused, check_url
+from gprojci_service.errors import Conflict, InvalidRequest, ProjectNotFound
 from gprojci_service.models import Commit, Project, PullRequest, now
 from gprojci_service.projects import removal, repository
 from gprojci_service.projects.schemas import ProjectContents, ProjectCreate
@@ -35,12 +36,23 @@ def get(session: Session, name: str) -> Project:
     return project
 
 
-def create(session: Session, body: ProjectCreate) -> Project:
-    """Registers a project by hand.
+def create(session: Session, body: ProjectCreate, *, private_network: bool) -> Project:
+    """Registers a project by hand. Where its host's name leads, the worker looks, since it is who goes there.
 
     Raises:
         ProjectExists: the name is taken.
+        InvalidRequest: commits may not be fetched from that address.
     """
+    if not (private_network and body.clone_url.startswith("file:///")):
+        try:
+            check_url(
+                body.clone_url,
+                private=private_network,
+                schemes=("https", "ssh"),
+                setting="GPROJCI_PRIVATE_REPOSITORIES",
+            )
+        except DestinationRefused as refused:
+            raise InvalidRequest(f"clone_url: {refused}") from refused
     if repository.by_name(session, body.name) is not None:
         raise ProjectExists(f"project {body.name!r} is registered already")
     project = Project(**body.model_dump())

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from gprojci_service.access.service import SessionDep, authorize_write, require_read, require_write
+from gprojci_service.access import audit
+from gprojci_service.access.service import SessionDep, authorize_upload, require_read, require_write
 from gprojci_service.errors import InvalidRequest
 from gprojci_service.identifier import RowId
 from gprojci_service.models import ImportedReport
@@ -31,10 +32,12 @@ def list_reports(session: SessionDep, limit: Annotated[int, Query(ge=1, le=500)]
     status_code=201,
     openapi_extra=_BODY,
     responses={200: {"description": "it was there already"}},
-    dependencies=[Depends(authorize_write)],
 )
 async def import_report(
-    request: Request, response: Response, title: Annotated[str, Query(min_length=1, max_length=200)]
+    request: Request,
+    response: Response,
+    imported_by: Annotated[str, Depends(authorize_upload)],
+    title: Annotated[str, Query(min_length=1, max_length=200)],
 ) -> ImportedReportOut:
     """Takes a report as `gprojci-suite bench --json` wrote it; the same one again: 200, under the new title."""
     limit = request.app.state.settings.max_report_bytes
@@ -43,13 +46,14 @@ async def import_report(
         text = body.decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest("the body is not JSON text in UTF-8; send the report uncompressed") from error
-    taken, new = await run_in_threadpool(_take, request, title, text)
+    taken, new = await run_in_threadpool(_take, request, imported_by, title, text)
     response.status_code = 201 if new else 200
     return taken
 
 
-def _take(request: Request, title: str, text: str) -> tuple[ImportedReportOut, bool]:
+def _take(request: Request, imported_by: str, title: str, text: str) -> tuple[ImportedReportOut, bool]:
     with request.app.state.database.session(writes=True) as session:
+        audit.note(session, request, audit.Actor(imported_by, "token"))
         row, new = service.take(session, title, text)
         return ImportedReportOut.model_validate(row), new
 

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from gprojci_service.access.service import SessionDep, authorize_write, require_read, require_write
+from gprojci_service.access import audit
+from gprojci_service.access.service import SessionDep, authorize_upload, require_read, require_write
 from gprojci_service.errors import InvalidRequest
 from gprojci_service.models import Training, TrainingRun
 from gprojci_service.request_body import read_limited
@@ -33,7 +34,7 @@ def list_trainings(session: SessionDep, limit: Annotated[int, Query(ge=1, le=500
 
 @router.put("/{name}", openapi_extra=_BODY, responses={201: {"description": "the first of its name"}})
 async def put_training(
-    request: Request, response: Response, name: Name, sent_by: Annotated[str, Depends(authorize_write)]
+    request: Request, response: Response, name: Name, sent_by: Annotated[str, Depends(authorize_upload)]
 ) -> TakenOut:
     """Takes a report of `gprojci-suite train` as far as its runs have come; may be sent again and again.
 
@@ -53,6 +54,7 @@ async def put_training(
 
 def _take(request: Request, name: str, text: str, sent_by: str, limit: int) -> tuple[TakenOut, bool]:
     with request.app.state.database.session(writes=True) as session:
+        audit.note(session, request, audit.Actor(sent_by, "token"))
         taken = service.take(session, name, text, sent_by=sent_by, limit=limit)
         runs = repository.runs(session, [taken.training])
         return TakenOut(**_shown(taken.training, runs), older=list(taken.older)), taken.new

@@ -41,6 +41,8 @@ RULE_FILTERS = ("backends", "inputs", "shapes", "step_models", "hardware")
 """What a rule of the gate may be restricted to."""
 # A manifest is a stranger's text: these keep the time that checking it takes short.
 LONGEST = 65536
+MOST_DOTS = 2000
+"""The parser takes a time that grows with the square of a dotted key's parts: a minute, where a manifest is one key."""
 MOST_ITEMS = 500
 MOST_RULES = 100
 MOST_PROBLEMS = 50
@@ -60,6 +62,8 @@ def parse(text: str, *, device: str) -> Manifest:
         raise ValueError(f"unknown device kind {device!r}")
     if len(text) > LONGEST:
         raise ManifestError([Problem(f"longer than {LONGEST} characters")])
+    if text.count(".") > MOST_DOTS:
+        raise ManifestError([Problem(f"more than {MOST_DOTS} dots")])
     try:
         document = tomllib.loads(text)
         reader = _Reader(document, positions(text))

@@ -1,4 +1,4 @@
-"""Where a channel may point: no address of the service's own network, unless the operator allows it."""
+"""Which addresses others may give us: none of the service's own network, unless the operator allows it."""
 
 from __future__ import annotations
 
@@ -29,26 +29,29 @@ class Destination:
         return self.url.copy_with(host=address)
 
 
-def check_url(url: str, *, private: bool) -> httpx.URL:
-    """The URL, as far as can be told without asking the network.
+def check_url(
+    url: str, *, private: bool, schemes: tuple[str, ...] = ("https",), setting: str = "GPROJCI_PRIVATE_NOTIFICATIONS"
+) -> httpx.URL:
+    """The URL, as far as can be told without asking the network. `setting` is the variable that `private` comes from.
 
     Raises:
-        DestinationRefused: it is not one that a channel may have.
+        DestinationRefused: it is not one that may be given.
     """
     try:
         parsed = httpx.URL(url)
         port = urlsplit(url).port
     except (httpx.InvalidURL, ValueError) as error:
         raise DestinationRefused(f"is not an address: {error}") from error
-    if parsed.scheme not in (("https", "http") if private else ("https",)) or not parsed.host or port == 0:
-        raise DestinationRefused(f"must be https://HOST…{' or http://HOST…' if private else ''}")
-    if parsed.userinfo:
-        raise DestinationRefused("must not hold a user or password; deliveries are signed instead")
+    allowed = (*schemes, "http") if private else schemes
+    if parsed.scheme not in allowed or not parsed.host or port == 0:
+        raise DestinationRefused(f"must be {' or '.join(f'{scheme}://HOST…' for scheme in allowed)}")
+    if parsed.userinfo and parsed.scheme != "ssh":
+        raise DestinationRefused("must not hold a user or password, for others can read it")
     try:
         literal = ipaddress.ip_address(parsed.host)
     except ValueError:
         return parsed
-    _check_address(str(literal), private)
+    _check_address(str(literal), private, setting)
     return parsed
 
 
@@ -68,7 +71,7 @@ def resolve(url: str, *, private: bool) -> Destination:
     return Destination(parsed, tuple(addresses))
 
 
-def _check_address(text: str, private: bool) -> None:
+def _check_address(text: str, private: bool, setting: str = "GPROJCI_PRIVATE_NOTIFICATIONS") -> None:
     address = ipaddress.ip_address(text.partition("%")[0])
     if private:
         return
@@ -78,6 +81,4 @@ def _check_address(text: str, private: bool) -> None:
         nat64 = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
         address = nat64 or address.ipv4_mapped or address.sixtofour or address
     if not address.is_global or address.is_multicast:
-        raise DestinationRefused(
-            f"{text} is an address of a private network; GPROJCI_PRIVATE_NOTIFICATIONS=true allows such"
-        )
+        raise DestinationRefused(f"{text} is an address of a private network; {setting}=true allows such")

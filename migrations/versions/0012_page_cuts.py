@@ -1,7 +1,7 @@
 """What pages read instead of computing it: steps of the series, and of each verdict what failed.
 
-Revision ID: 0011
-Revises: 0014
+Revision ID: 0012
+Revises: 0011
 Created: 2026-11-30 09:35:00
 """
 
@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0011"
-down_revision = "0014"
+revision = "0012"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 

@@ -1,6 +1,6 @@
 """Workers that are drained, attempts that are handed back, reports taken over from equal builds, turns of projects.
 
-Revision ID: 0014
+Revision ID: 0011
 Revises: 0010
 Created: 2026-11-30 09:30:00
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0014"
+revision = "0011"
 down_revision = "0010"
 branch_labels = None
 depends_on = None

@@ -1,7 +1,7 @@
 """Reports whose single values were removed for their age.
 
-Revision ID: 0015
-Revises: 0011
+Revision ID: 0013
+Revises: 0012
 Created: 2026-11-30 10:52:00
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0015"
-down_revision = "0011"
+revision = "0013"
+down_revision = "0012"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,75 @@
+"""HTTP: the page of the audit log: who asked for which change, with a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from gprojci_service.access import repository
+from gprojci_service.access.service import SessionDep
+from gprojci_service.errors import InvalidRequest
+from gprojci_service.models import AuditEvent
+from gprojci_service.pages.endpoints import Before, PageRoute, look_at_visitor, render
+from gprojci_service.pages.writers import auditor
+
+PAGE = 50
+router = APIRouter(route_class=PageRoute)
+
+
+@dataclass(frozen=True)
+class AuditView:
+    """What the page of the audit log shows."""
+
+    rows: Sequence[AuditEvent]
+    actions: Sequence[str]
+    chosen: dict[str, str]
+    older: str | None
+
+
+@router.get("/audit", dependencies=[Depends(auditor)])
+def audit_page(
+    request: Request,
+    session: SessionDep,
+    actor: str = "",
+    action: str = "",
+    project: str = "",
+    since: str = "",
+    until: str = "",
+    before: Before = None,
+) -> Response:
+    look_at_visitor(request, session)
+    found = repository.audit_events(
+        session,
+        actor=actor,
+        action=action,
+        project=project,
+        since=_begin(since),
+        until=_begin(until, days=1),
+        before=before,
+        limit=PAGE + 1,
+    )
+    chosen = {"actor": actor, "action": action, "project": project, "since": since, "until": until}
+    older = None
+    if len(found) > PAGE:
+        kept = {name: value for name, value in chosen.items() if value}
+        older = f"/audit?{urlencode({**kept, 'before': str(found[PAGE - 1].id)})}"
+    view = AuditView(found[:PAGE], repository.audited_actions(session), chosen, older)
+    return render(request, "audit.html", view=view, section="audit")
+
+
+def _begin(day: str, days: int = 0) -> datetime | None:
+    """When a day begins, in UTC; None where none is chosen.
+
+    Raises:
+        InvalidRequest: it is no day.
+    """
+    if not day:
+        return None
+    try:
+        return datetime.combine(date.fromisoformat(day), time(), UTC) + timedelta(days=days)
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequest(f"{day!r} is not a day; write it as 2026-11-30") from error
