@@ -102,6 +102,15 @@ def test_recall_asks_for_what_was_seen() -> None:
     assert asked > 10
 
 
+def test_a_run_says_that_its_first_step_compiles(tmp_path: Path) -> None:
+    said: list[str] = []
+    run = Run(settings(tmp_path / "run", "fp32"), said.append)
+    run.train(Ending())
+    assert said[0] == "step 1/12, compiling"
+    assert said[1].startswith("step 1/12 took ")
+    assert said[2].startswith("step 5/12 loss ")
+
+
 def test_what_a_run_reports(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
     assert (run.status, run.steps, run.detail) == ("completed", 12, None)

@@ -253,6 +253,12 @@ class TrainingRun:
         last = [column[-1] for column in columns if not math.isnan(column[-1])]
         return max(last, default=None)
 
+    @property
+    def largest_dq_error(self) -> float | None:
+        """The same at the measured step where it is largest."""
+        columns = [layer.dq_error_worst for layer in self.layers if layer.dq_error_worst]
+        return max((error for column in columns for error in column if not math.isnan(error)), default=None)
+
     def check(self, path: str) -> None:
         """Raise ContractError where the fields do not go together."""
         if (self.status == "completed") != (self.detail is None):
