@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from gprojci_suite import cli, inputs
 from gprojci_suite.contract import codec
@@ -25,7 +26,7 @@ from gprojci_suite.contract.training import (
 )
 from gprojci_suite.ending import Ending
 from gprojci_suite.training import data, files
-from gprojci_suite.training.model import Transformer
+from gprojci_suite.training.model import Transformer, parts
 from gprojci_suite.training.run import NO_END, Run, RunSettings
 
 SETUP = TrainingSetup(
@@ -79,6 +80,25 @@ def test_equal_seeds_give_equal_weights_and_data(tmp_path: Path) -> None:
         assert torch.equal(batches[0][0], batches[1][0])
         assert torch.equal(batches[0][1], batches[1][1])
         assert not torch.equal(batches[0][0], batches[2][0])
+
+
+def test_drifted_keys_leave_all_else_as_it_was() -> None:
+    plain, drifted = (Transformer(replace(SETUP.model, key_bias_std=std), 3) for std in (0.0, 50.0))
+    tokens, targets = data.Recall().batch(3, 1, 2, 32)
+    scale = float(torch.tensor(16.0).rsqrt())
+
+    def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+
+    same = dict(plain.named_parameters())
+    for name, parameter in drifted.named_parameters():
+        if name.endswith("k.bias"):
+            assert 25 < float(parameter.detach().std()) < 100
+        else:
+            assert torch.equal(parameter, same[name])
+    assert not torch.equal(drifted.blocks[0].k.bias, drifted.blocks[1].k.bias)
+    losses = [model.double()(tokens, targets, attend, parts("cpu", False)) for model in (plain, drifted)]
+    assert torch.allclose(*losses)
 
 
 def test_the_library_is_text_that_follows_itself() -> None:
@@ -289,6 +309,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         (["--backends", "fp32", "--biases", "q,w"], "--biases"),
         (["--backends", "fp32", "--width", "10", "--heads", "3"], "model.width"),
         (["--backends", "fp32", "--steps", "0"], "setup"),
+        (["--backends", "fp32", "--key-bias-std", "1", "--biases", "q"], "model.key_bias_std"),
         (["--backends", "fp32", "--muon-rate", "-1"], "optimizer.muon_rate"),
         (["--backends", "fp32", "--side-by-side", "0"], "--side-by-side"),
         (["--backend-entry", "x"], "--backend-entry"),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import training_example
+
 from gprojci_suite.training import table
 from gprojci_suite.training.run import not_trained
 
