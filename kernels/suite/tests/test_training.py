@@ -122,13 +122,16 @@ def test_recall_asks_for_what_was_seen() -> None:
     assert asked > 10
 
 
-def test_a_run_says_that_its_first_step_compiles(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("compiled", "first"), [(True, "step 1/5 under way, compiling"), (False, "step 1/5 under way")]
+)
+def test_a_run_says_what_its_first_step_does(tmp_path: Path, compiled: bool, first: str) -> None:
     said: list[str] = []
-    run = Run(settings(tmp_path / "run", "fp32"), said.append)
-    run.train(Ending())
-    assert said[0] == "step 1/12, compiling"
-    assert said[1].startswith("step 1/12 took ")
-    assert said[2].startswith("step 5/12 loss ")
+    setup = replace(SETUP, model=replace(SETUP.model, compiled=compiled), steps=5)
+    Run(settings(tmp_path / "run", "fp32", setup), said.append).train(Ending())
+    assert said[0] == first
+    assert said[1].startswith("step 1/5 took ")
+    assert said[2].startswith("step 5/5 loss ")
 
 
 def test_what_a_run_reports(tmp_path: Path) -> None:

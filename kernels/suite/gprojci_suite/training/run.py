@@ -161,13 +161,14 @@ class Run:
         )
 
     def _first_step(self, step: int, measured: bool) -> None:
-        """The process's first: kernels are compiled in it, for minutes on a busy machine, and it is not timed."""
-        self.say(f"step {step}/{self.setup.steps}, compiling")
+        """The process's first, which is not timed: kernels are compiled in it, for minutes on a busy machine."""
+        compiles = self.setup.model.compiled or self.device == "cuda"
+        self.say(f"step {step}/{self.setup.steps} under way{', compiling' if compiles else ''}")
         begin = CLOCK()
         self._step(step, measured)
         self._flush()
         self._begin = math.nan
-        self.say(f"step {step}/{self.setup.steps} took {CLOCK() - begin:.1f} s with compiling")
+        self.say(f"step {step}/{self.setup.steps} took {CLOCK() - begin:.1f} s")
 
     def _step(self, step: int, measured: bool) -> None:
         sizes = (self.setup.data.batch, self.setup.model.sequence)
