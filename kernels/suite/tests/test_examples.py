@@ -2,12 +2,13 @@
 
 import gzip
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from gprojci_suite import peers
 from gprojci_suite.contract import Report, codec
-from gprojci_suite.contract.training import TrainingReport, is_training
+from gprojci_suite.contract.training import TrainingReport, TrainingRun, is_training
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in EXAMPLES.glob("*.json.gz"))
@@ -21,6 +22,16 @@ def unpacked(name: str) -> str:
 def example(name: str) -> Report:
     """A report of `bench` as it was written, unpacked."""
     return Report.loads(unpacked(name))
+
+
+def training(name: str) -> dict[tuple[str, int], TrainingRun]:
+    """Runs of a training report by backend and seed."""
+    return {(run.backend, run.seed): run for run in TrainingReport.loads(unpacked(name)).runs}
+
+
+def worst(run: TrainingRun, column: str) -> float:
+    """Largest value of a column over layers and steps."""
+    return max(max(getattr(layer, column)) for layer in run.layers)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,3 +84,43 @@ def test_a_training_step_is_as_much_slower_as_attention_takes_more_of_it(name: s
         assert ratio == pytest.approx((1 - shares["fa3"]) / (1 - shares[backend]), rel=0.02)
     assert all(0.99 < c.low < c.high < 1.01 for c in report.step.comparisons if c.control)
     assert all(m.peak_memory_bytes for m in report.step.measurements)
+
+
+def test_training_shows_wrong_gradients_and_no_other_loss() -> None:
+    runs = training("h200-training-keybias")
+    assert {run.status for run in runs.values()} == {"completed"}
+    seed0 = {backend: run for (backend, seed), run in runs.items() if seed == 0}
+    dq = {backend: worst(run, "dq_error_worst") for backend, run in seed0.items()}
+    assert min(dq["fa3"], dq["unfused"]) > 0.3 > 0.01 > max(dq["gproj"], dq["zerosum"])
+    assert dq["fp32"] < 1e-4
+    dk = {backend: worst(run, "dk_error_worst") for backend, run in seed0.items()}
+    assert min(dk["fa3"], dk["unfused"], dk["gproj"]) > 0.1 > 0.01 > dk["zerosum"] > dk["fp32"]
+    losses = {key: run.final_loss or 0.0 for key, run in runs.items()}
+    between_backends = max(losses[name, 0] for name in seed0) - min(losses[name, 0] for name in seed0)
+    assert between_backends < abs(losses["fp32", 0] - losses["fp32", 1])
+    # The alarm does not see errors of saturated heads with little offset, and processes shared the device.
+    assert all(run.alarm_step is None and run.step_seconds is None for run in runs.values())
+
+
+def test_keys_of_the_first_layer_drift_where_dk_is_wrong() -> None:
+    runs = training("h200-training-keybias")
+    offsets = {}
+    for key, run in runs.items():
+        late = zip(run.measured_steps, run.layers[0].key_offset_worst or (), strict=True)
+        offsets[key] = fmean(offset for step, offset in late if step > 3000)
+    wrong = {name: offsets[name, 0] for name in ("fa3", "unfused", "gproj")}
+    right = {key: offset for key, offset in offsets.items() if key[0] in ("zerosum", "fp32")}
+    assert len(right) == 3
+    assert min(wrong.values()) > 1.4 * max(right.values())
+
+
+def test_drifting_keys_alone_did_not_separate_the_loss() -> None:
+    runs = training("h200-training-drift")
+    losses = {}
+    for (backend, _), run in runs.items():
+        assert run.status == "ended_early"
+        points = zip((0, *run.curve.steps), run.curve.steps, run.curve.loss, strict=False)
+        equal = [(end - begin, loss) for begin, end, loss in points if begin >= 500 and end <= 2200]
+        losses[backend] = sum(steps * loss for steps, loss in equal) / sum(steps for steps, _ in equal)
+    assert losses["fa3"] == pytest.approx(losses["fp32"], abs=0.001)
+    assert worst(runs["fa3", 0], "dq_error_worst") > 0.3

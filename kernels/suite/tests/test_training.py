@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from gprojci_suite import cli, inputs
 from gprojci_suite.contract import codec
@@ -25,7 +26,7 @@ from gprojci_suite.contract.training import (
 )
 from gprojci_suite.ending import Ending
 from gprojci_suite.training import data, files
-from gprojci_suite.training.model import Transformer
+from gprojci_suite.training.model import Transformer, parts
 from gprojci_suite.training.run import NO_END, Run, RunSettings
 
 SETUP = TrainingSetup(
@@ -81,6 +82,25 @@ def test_equal_seeds_give_equal_weights_and_data(tmp_path: Path) -> None:
         assert not torch.equal(batches[0][0], batches[2][0])
 
 
+def test_drifted_keys_leave_all_else_as_it_was() -> None:
+    plain, drifted = (Transformer(replace(SETUP.model, key_bias_std=std), 3) for std in (0.0, 50.0))
+    tokens, targets = data.Recall().batch(3, 1, 2, 32)
+    scale = float(torch.tensor(16.0).rsqrt())
+
+    def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+
+    same = dict(plain.named_parameters())
+    for name, parameter in drifted.named_parameters():
+        if name.endswith("k.bias"):
+            assert 25 < float(parameter.detach().std()) < 100
+        else:
+            assert torch.equal(parameter, same[name])
+    assert not torch.equal(drifted.blocks[0].k.bias, drifted.blocks[1].k.bias)
+    losses = [model.double()(tokens, targets, attend, parts("cpu", False)) for model in (plain, drifted)]
+    assert torch.allclose(*losses)
+
+
 def test_the_library_is_text_that_follows_itself() -> None:
     library = data.Library()
     tokens, targets = library.batch(0, 1, 2, 64)
@@ -100,6 +120,18 @@ def test_recall_asks_for_what_was_seen() -> None:
         asked += key in known
         known[key] = value
     assert asked > 10
+
+
+@pytest.mark.parametrize(
+    ("compiled", "first"), [(True, "step 1/5 under way, compiling"), (False, "step 1/5 under way")]
+)
+def test_a_run_says_what_its_first_step_does(tmp_path: Path, compiled: bool, first: str) -> None:
+    said: list[str] = []
+    setup = replace(SETUP, model=replace(SETUP.model, compiled=compiled), steps=5)
+    Run(settings(tmp_path / "run", "fp32", setup), said.append).train(Ending())
+    assert said[0] == first
+    assert said[1].startswith("step 1/5 took ")
+    assert said[2].startswith("step 5/5 loss ")
 
 
 def test_what_a_run_reports(tmp_path: Path) -> None:
@@ -280,6 +312,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         (["--backends", "fp32", "--biases", "q,w"], "--biases"),
         (["--backends", "fp32", "--width", "10", "--heads", "3"], "model.width"),
         (["--backends", "fp32", "--steps", "0"], "setup"),
+        (["--backends", "fp32", "--key-bias-std", "1", "--biases", "q"], "model.key_bias_std"),
         (["--backends", "fp32", "--muon-rate", "-1"], "optimizer.muon_rate"),
         (["--backends", "fp32", "--side-by-side", "0"], "--side-by-side"),
         (["--backend-entry", "x"], "--backend-entry"),

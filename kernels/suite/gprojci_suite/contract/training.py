@@ -48,6 +48,8 @@ class TrainingModel:
     """Trained parameters; null where unknown."""
     compiled: bool = False
     """Whether all but attention and the optimiser ran under torch.compile."""
+    key_bias_std: float = 0.0
+    """Standard deviation of the elements of k's biases before the first step, one random vector per layer."""
 
     def check(self, path: str) -> None:
         """Raise ContractError for sizes that no model has."""
@@ -60,6 +62,10 @@ class TrainingModel:
             raise ContractError(f"{path}.layers", f"at most {MAX_LAYERS}")
         if not 0 < self.softmax_temperature < math.inf:
             raise ContractError(f"{path}.softmax_temperature", "must be a finite number above zero")
+        if not 0 <= self.key_bias_std < math.inf:
+            raise ContractError(f"{path}.key_bias_std", "must be a finite number, zero or above")
+        if self.key_bias_std and "k" not in self.biases:
+            raise ContractError(f"{path}.key_bias_std", "needs k among the biases")
         if self.qk_clip is not None and not 0 < self.qk_clip < math.inf:
             raise ContractError(f"{path}.qk_clip", "must be a finite number above zero")
 
@@ -252,6 +258,12 @@ class TrainingRun:
         columns = [layer.dq_error_worst for layer in self.layers if layer.dq_error_worst]
         last = [column[-1] for column in columns if not math.isnan(column[-1])]
         return max(last, default=None)
+
+    @property
+    def largest_dq_error(self) -> float | None:
+        """The same at the measured step where it is largest."""
+        columns = [layer.dq_error_worst for layer in self.layers if layer.dq_error_worst]
+        return max((error for column in columns for error in column if not math.isnan(error)), default=None)
 
     def check(self, path: str) -> None:
         """Raise ContractError where the fields do not go together."""

@@ -65,6 +65,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--data", choices=("library", "recall"), default="library", help="what is learned (library)")
     model.add_argument("--positions", choices=POSITIONS, default="learned", help="learned or rotary (learned)")
     model.add_argument("--biases", default="q,k,v", metavar="q,k,v", help="projections with a bias, or none (q,k,v)")
+    model.add_argument(
+        "--key-bias-std", type=float, default=0.0, metavar="X", help="of k's biases before the first step (0)"
+    )
     model.add_argument("--qk-norm", action="store_true", help="RMSNorm on q and k")
     model.add_argument("--qk-clip", type=float, metavar="X", help="largest logit that is let be")
     model.add_argument("--softmax-temperature", type=float, default=1.0, metavar="T", help="divides the logits (1)")
@@ -136,6 +139,7 @@ def setup(options: argparse.Namespace) -> TrainingSetup:
         qk_norm=options.qk_norm,
         qk_clip=options.qk_clip,
         softmax_temperature=options.softmax_temperature,
+        key_bias_std=options.key_bias_std,
         compiled=options.compile,
     )
     shape.check("model")

@@ -140,6 +140,13 @@ class Transformer(nn.Module):
                 nn.init.normal_(parameter, std=INITIAL_STD, generator=draw)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+        if shape.key_bias_std:
+            # Draws of its own: all other weights are those of the same seed without it.
+            draw = torch.Generator().manual_seed(seed)
+            for block in self.blocks:
+                assert isinstance(block, Block)
+                if not block.k.bias.is_meta:
+                    nn.init.normal_(block.k.bias, std=shape.key_bias_std, generator=draw)
         angles = torch.outer(torch.arange(shape.sequence), ROTARY_BASE ** -_fractions(shape.width // shape.heads))
         self.register_buffer("cosine", angles.cos(), persistent=False)
         self.register_buffer("sine", angles.sin(), persistent=False)

@@ -112,7 +112,8 @@ class Run:
     def train(self, ending: Ending) -> TrainingRun:
         """Train until the last step, until it diverges, or until `ending`; the folder holds the result as well."""
         width = max(UNWATCHED_STEPS, math.ceil(self.setup.steps / MAX_POINTS))
-        for step in range(len(self.series.losses) + 1, self.setup.steps + 1):
+        first = len(self.series.losses) + 1
+        for step in range(first, self.setup.steps + 1):
             if ending.reason is not None:
                 self._flush()
                 return self._end(self._diverged() or ("ended_early", ending.reason))
@@ -120,7 +121,10 @@ class Run:
             if measured:
                 self._flush()
                 self._begin = math.nan
-            self._step(step, measured)
+            if step == first:
+                self._first_step(step, measured)
+            else:
+                self._step(step, measured)
             if measured or step % width == 0 or step % self.settings.checkpoint_every == 0:
                 self._flush()
                 diverged = self._diverged()
@@ -155,6 +159,16 @@ class Run:
             captures=tuple(series.captures),
             alarm_step=series.alarm_step,
         )
+
+    def _first_step(self, step: int, measured: bool) -> None:
+        """The process's first, which is not timed: kernels are compiled in it, for minutes on a busy machine."""
+        compiles = self.setup.model.compiled or self.device == "cuda"
+        self.say(f"step {step}/{self.setup.steps} under way{', compiling' if compiles else ''}")
+        begin = CLOCK()
+        self._step(step, measured)
+        self._flush()
+        self._begin = math.nan
+        self.say(f"step {step}/{self.setup.steps} took {CLOCK() - begin:.1f} s")
 
     def _step(self, step: int, measured: bool) -> None:
         sizes = (self.setup.data.batch, self.setup.model.sequence)

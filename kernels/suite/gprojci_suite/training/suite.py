@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -112,7 +112,7 @@ def train(
                 waiting = []
             for item in [item for item in under_way if item.process.poll() is not None]:
                 under_way.remove(item)
-                run = _result(item)
+                run = _result(item, ending.reason)
                 progress(f"train {item.backend} seed {item.seed} {run.status} after {run.steps} steps")
                 reported = 0.0
             for item in under_way:
@@ -222,17 +222,23 @@ def _kill(item: _Process) -> None:
         item.process.wait()
 
 
-def _result(item: _Process) -> TrainingRun:
-    """What a process that has ended left behind; one that died is `failed`, its last checkpoint what there is of it."""
+def _result(item: _Process, reason: str | None) -> TrainingRun:
+    """What a process that has ended left behind; one that died is `failed`, its last checkpoint what there is of it.
+
+    `reason` is why the command ended its runs: of that they know the signal alone.
+    """
     run = files.load_run(item.folder)
     status = item.process.returncode
     if run is not None and run.detail != NO_END and status == 0:
+        if run.status == "ended_early" and reason is not None:
+            run = replace(run, detail=reason)
+            files.save_run(item.folder, run)
         return run
     detail = f"the process ended with status {status}: {_tail(item.folder)}"
     if run is None:
         run = not_trained(item.backend, item.seed, "failed", detail)
     else:
-        run = codec.decode(TrainingRun, {**codec.encode(run), "status": "failed", "detail": detail})
+        run = replace(run, status="failed", detail=detail)
     files.save_run(item.folder, run)
     return run
 

@@ -1,37 +1,79 @@
-"""A training report as text: one line per backend, the seeds' median, lowest and highest values."""
+"""A training report as text: one line per backend, the median, lowest and highest values of its completed runs."""
 
+import math
 import statistics
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 from gprojci_suite.contract.training import TrainingReport, TrainingRun
 
-HEADER = ("backend", "seeds", "steps", "final loss", "largest gradient norm", "dq error at the end", "step")
+HEADER = (
+    "backend",
+    "completed",
+    "final loss",
+    "largest gradient norm",
+    "in the second half",
+    "dq error at the end",
+    "at its worst",
+    "step",
+)
 
 
 def render(report: TrainingReport) -> str:
-    """The table, and below it what befell the runs that were not completed."""
+    """The table, and below it what was written, and what befell the runs that were not completed."""
     backends = dict.fromkeys(run.backend for run in report.runs)
     rows = [HEADER, *(_row([run for run in report.runs if run.backend == name]) for name in backends)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [f"{report.name}, {report.setup.steps} steps"]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     for run in report.runs:
-        if run.detail is not None:
-            first = run.detail.splitlines()[0]
-            lines.append(f"{run.backend} seed {run.seed}: {run.status} at step {run.steps}: {first}")
-        lines += [f"{run.backend} seed {run.seed} wrote {item.file}" for item in run.captures]
-    return "\n".join(lines)
+        if run.detail is not None and not _never_begun(run):
+            loss = "" if run.final_loss is None else f", loss {run.final_loss:.4f}"
+            lines.append(f"{_named(run)}: {run.status} at step {run.steps}{loss}: {run.detail.splitlines()[0]}")
+        lines += [f"{_named(run)} wrote {item.file}" for item in run.captures]
+    return "\n".join([*lines, *_not_begun(report.runs)])
 
 
 def _row(runs: list[TrainingRun]) -> tuple[str, ...]:
+    # Loss, norms and errors of a run depend on how far it came: those of one that ended early are no other's equals.
+    completed = [run for run in runs if run.status == "completed"]
     return (
         runs[0].backend,
-        str(len(runs)),
-        _spread((run.steps for run in runs), "{:.0f}"),
-        _spread((run.final_loss for run in runs), "{:.4f}"),
-        _spread((run.largest_gradient_norm for run in runs), "{:.3g}"),
-        _spread((run.final_dq_error for run in runs), "{:.3%}"),
-        _spread((None if run.step_seconds is None else 1e3 * run.step_seconds for run in runs), "{:.3g} ms"),
+        f"{len(completed)} of {len(runs)}",
+        _spread((run.final_loss for run in completed), "{:.4f}"),
+        _spread((run.largest_gradient_norm for run in completed), "{:.3g}"),
+        _spread((_late_gradient_norm(run) for run in completed), "{:.3g}"),
+        _spread((run.final_dq_error for run in completed), "{:.3%}"),
+        _spread((run.largest_dq_error for run in completed), "{:.3%}"),
+        _spread((None if run.step_seconds is None else 1e3 * run.step_seconds for run in completed), "{:.3g} ms"),
     )
+
+
+def _late_gradient_norm(run: TrainingRun) -> float | None:
+    """Largest norm in the second half: the largest of all is mostly that of the first steps, and says nothing later."""
+    norms = zip(run.curve.steps, run.curve.gradient_norm, strict=True)
+    return max((norm for step, norm in norms if step > run.steps / 2 and not math.isnan(norm)), default=None)
+
+
+def _never_begun(run: TrainingRun) -> bool:
+    return run.status == "ended_early" and run.initial_weights is None
+
+
+def _not_begun(runs: Iterable[TrainingRun]) -> Iterator[str]:
+    """One line per reason."""
+    reasons: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        if run.detail is not None and _never_begun(run):
+            reasons[run.detail][run.backend].append(str(run.seed))
+    for reason, backends in reasons.items():
+        names = "; ".join(
+            f"{name} seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" for name, seeds in backends.items()
+        )
+        yield f"not begun, {reason}: {names}"
+
+
+def _named(run: TrainingRun) -> str:
+    return f"{run.backend} seed {run.seed}"
 
 
 def _spread(values: Iterable[float | None], form: str) -> str:
