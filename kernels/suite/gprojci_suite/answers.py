@@ -8,8 +8,10 @@ from gprojci_suite.contract.vocabulary import Pass
 from gprojci_suite.cuda_timing import SPIN_CAP
 from gprojci_suite.process import BackendFailure
 
-COVER_LIMIT = 2 * SPIN_CAP + 0.005
-"""Most seconds of flush and spin before one forward and one backward pass."""
+FLUSH_LIMIT = 0.005
+"""Most seconds before one forward and one backward pass to free what the last returned and to flush the cache."""
+COVER_LIMIT = 2 * SPIN_CAP + FLUSH_LIMIT
+"""The same with spins."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ def training_steps_of(answer: Mapping[str, Any], repeat: int) -> list[TrainingSt
     return [TrainingStepTaken(value, loss, peak) for value, loss in zip(seconds, losses, strict=True)]
 
 
-def cover_of(answer: Mapping[str, Any], repeat: int) -> float:
-    """Seconds for which the GPU flushed and waited beside `repeat` steps, no more than there can have been.
+def cover_of(answer: Mapping[str, Any], repeat: int, limit: float) -> float:
+    """Seconds for which the GPU flushed and waited beside `repeat` steps, of each no more than `limit`.
 
     It went by on the ruler's clock as well. Raises BackendFailure.
     """
@@ -98,4 +100,4 @@ def cover_of(answer: Mapping[str, Any], repeat: int) -> float:
         raise BackendFailure("runtime_error", "wrote into the channel to its parent")
     if not all(0 <= value < float("inf") for value in cover):
         raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
-    return float(sum(min(value, COVER_LIMIT) for value in cover))
+    return float(sum(min(value, limit) for value in cover))

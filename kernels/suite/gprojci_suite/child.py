@@ -138,15 +138,13 @@ class Backend:
     def time(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Seconds of `repeat` forward and backward passes, on CUDA each on a cold L2 cache and without its launch.
 
-        With `idle` everything is done but the call of the backend.
+        With `idle` everything is done but the call of the backend; without `spin` the GPU does not wait for the launch.
         """
-        timed = self._time_cuda if self.device == "cuda" else self._time_cpu
         self.idle = message["idle"]
         steps = []
         try:
             for _ in range(message["repeat"]):
-                self.timed = ()
-                steps.append(timed())
+                steps.append(self._time_cuda(message["spin"]) if self.device == "cuda" else self._time_cpu())
         finally:
             self.idle = False
         return {name: [step[name] for step in steps] for name in steps[0]}
@@ -282,6 +280,7 @@ class Backend:
         return gradients[0], gradients[1], gradients[2]
 
     def _time_cpu(self) -> dict[str, Any]:
+        self._forget()
         begin = CLOCK()
         o = self._forward()
         middle = CLOCK()
@@ -294,11 +293,14 @@ class Backend:
             "cover": 0.0,
         }
 
-    def _time_cuda(self) -> dict[str, Any]:
+    def _forget(self) -> None:
+        self.timed = ()
+
+    def _time_cuda(self, spin: bool) -> dict[str, Any]:
         # The host times that decide how long the GPU waits are those of calls of the backend.
-        kind = "idle " if self.idle else ""
-        forward, o = self.timer.time(f"{kind}forward", self._forward)
-        backward, gradients = self.timer.time(f"{kind}backward", lambda: self._backward(o))
+        how = {"spins": spin, "counts": not self.idle}
+        forward, o = self.timer.time("forward", self._forward, free=self._forget, **how)
+        backward, gradients = self.timer.time("backward", lambda: self._backward(o), **how)
         self.timed = (o, *gradients)
         beside = self.inputs.extra_bytes
         seconds = {"forward": forward.seconds, "backward": backward.seconds}

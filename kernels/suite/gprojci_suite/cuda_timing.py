@@ -6,15 +6,16 @@ long as the host needs to enqueue the call, with a reserve. How long that is was
 and pass, while nothing spun.
 """
 
+import statistics
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 FLUSH_BYTES = 2**28
-DISCARDED = 1
-"""Calls whose host time says nothing, since they compile and allocate."""
-CALIBRATED = 2
+DISCARDED = 2
+"""Calls whose host time says nothing, since they compile, load kernels and allocate."""
+CALIBRATED = 3
 """Calls after these whose host time is measured before anything spins."""
 SPIN_FACTOR = 1.5
 SPIN_SLACK = 50e-6
@@ -31,16 +32,19 @@ class HostTimes:
     seen: list[float] = field(default_factory=list)
 
     def spin_seconds(self) -> float:
-        """How long the GPU must wait for the host: 1.5 × the slower calibrating call + 50 µs, capped; 0 before it."""
+        """How long the GPU must wait for the host: 1.5 × the median calibrating call + 50 µs, capped; 0 before it."""
         calibrating = self.seen[DISCARDED : DISCARDED + CALIBRATED]
         if len(calibrating) < CALIBRATED:
             return 0.0
-        return min(SPIN_CAP, SPIN_FACTOR * max(calibrating) + SPIN_SLACK)
+        return min(SPIN_CAP, SPIN_FACTOR * statistics.median(calibrating) + SPIN_SLACK)
 
 
 @dataclass(frozen=True)
 class PassTime:
-    """One pass: seconds of its kernels, of the host to enqueue it, of the flush and spin before it, and peak bytes."""
+    """One pass: seconds of its kernels, of the host to enqueue it, of what covers it before, and peak bytes.
+
+    The cover is the flush, the spin, and what is freed ahead of them.
+    """
 
     seconds: float
     host: float
@@ -66,26 +70,49 @@ class CudaTimer:
         self.flush = flush
         self.cycles_per_second = cycles_per_second
         self.host: defaultdict[str, HostTimes] = defaultdict(HostTimes)
+        # Made once: making one may enter the driver, which others keep busy for milliseconds.
+        self.before, self.start, self.end = (cuda.Event(enable_timing=True) for _ in range(3))
 
-    def time(self, name: str, call: Callable[[], Any]) -> tuple[PassTime, Any]:
-        """Time one call of the pass `name`; returns its times and what it returned."""
-        before, start, end = (self.cuda.Event(enable_timing=True) for _ in range(3))
+    def time(
+        self,
+        name: str,
+        call: Callable[[], Any],
+        *,
+        free: Callable[[], object] = lambda: None,
+        spins: bool = True,
+        counts: bool = True,
+    ) -> tuple[PassTime, Any]:
+        """Time one call of the pass `name`; returns its times and what it returned.
+
+        Args:
+            name: of the pass; its host times are kept.
+            call: what is timed.
+            free: called first, in the time of the cover, so that nothing but the ruler's own work is beside both.
+            spins: whether the GPU waits for the host, once that is calibrated.
+            counts: whether the host's time is that of the pass.
+        """
+        self.before.record()
+        free()
         self.cuda.reset_peak_memory_stats()
-        before.record()
         self.flush()
-        spin = self.host[name].spin_seconds()
+        spin = self.host[name].spin_seconds() if spins else 0.0
         if spin > 0:
             self.cuda._sleep(int(spin * self.cycles_per_second))
-        start.record()
+        self.start.record()
         begin = self.clock()
         result = call()
         host = self.clock() - begin
-        end.record()
+        self.end.record()
         self.cuda.synchronize()
-        self.host[name].seen.append(host)
-        peak = self.cuda.max_memory_allocated() - FLUSH_BYTES
-        seconds, cover = start.elapsed_time(end) / 1000, before.elapsed_time(start) / 1000
-        return PassTime(seconds, host, cover, peak), result
+        if counts:
+            self.host[name].seen.append(host)
+        seconds, cover = self.start.elapsed_time(self.end) / 1000, self.before.elapsed_time(self.start) / 1000
+        return PassTime(seconds, host, cover, self._peak()), result
+
+    def _peak(self) -> int:
+        # Not `max_memory_allocated`: it flattens and sorts all statistics first, 150 µs of Python that nothing hides.
+        allocated = self.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]
+        return int(allocated["peak"]) - FLUSH_BYTES
 
 
 def cycle_rate(cuda: Any) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gprojci_suite import clock
+from gprojci_suite.contract.timing import ClockCheck
 from gprojci_suite.contract.vocabulary import Revision, Role, Status
 from gprojci_suite.inputs import LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
@@ -92,6 +93,7 @@ class Member:
         self.dtype = ""
         self.single_calls = clock.SingleCalls()
         self.single_steps = clock.SingleCalls()
+        self.clock_checks: list[ClockCheck] = []
         self.further: list[Member] = []
         self.rested = False
         self.unfinished = False

@@ -120,7 +120,13 @@ def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Repo
         accuracy=Accuracy(tuple(slices), tuple(accuracy.summarise(slices, spread)))
         if "accuracy" in reached.suites
         else None,
-        throughput=ThroughputResults(tuple(measurements), tuple(comparisons), limits, tuple(kernels))
+        throughput=ThroughputResults(
+            tuple(measurements),
+            tuple(comparisons),
+            limits,
+            tuple(kernels),
+            tuple(check for member in session.members if not member.launch.control for check in member.clock_checks),
+        )
         if "throughput" in reached.suites
         else None,
         surface=Surface(tuple(points)) if "surface" in reached.suites else None,

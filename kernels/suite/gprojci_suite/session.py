@@ -12,7 +12,15 @@ import torch
 from torch import Tensor
 
 from gprojci_suite import clock, exchange
-from gprojci_suite.answers import StepSeconds, TrainingStepTaken, cover_of, steps_of, training_steps_of
+from gprojci_suite.answers import (
+    COVER_LIMIT,
+    FLUSH_LIMIT,
+    StepSeconds,
+    TrainingStepTaken,
+    cover_of,
+    steps_of,
+    training_steps_of,
+)
 from gprojci_suite.audit import Audit
 from gprojci_suite.contract.report import Backend
 from gprojci_suite.contract.spec import LimitsSpec
@@ -170,16 +178,16 @@ class Session:
             for _ in range(repeat):
                 if worker.rested:  # What it gave back must not be allocated within the time that counts.
                     self._request(worker, {"do": "turn", "audit": None})
-                    self._request(worker, {"do": "time", "repeat": 1, "idle": False})
+                    self._request(worker, {"do": "time", "repeat": 1, "idle": False, "spin": True})
                 self._request(worker, {"do": "turn", "audit": file})
-                taken, reading = self._timed(worker, 1)
+                taken, reading = self._timed(worker)
                 self._request(worker, {"do": "unchanged"})
                 if audit is not None:
                     self._audited(worker, audit)
                 steps += taken
                 member.single_calls.readings.append(reading)
                 if member.single_calls.due():
-                    member.single_calls.empties.append(self._idle(worker, 1))
+                    member.single_calls.empties.append(self._timed(worker, idle=True)[1].beside)
                 if member.further:
                     worker.rested = self._request(worker, {"do": "rest"}).get("rested") is True
         except BackendFailure as failure:
@@ -191,26 +199,30 @@ class Session:
         """Hold a child's clock against the parent's over batches of steps (see `clock`); False when it failed.
 
         Args:
-            member: the backend, timed before.
+            member: the backend, timed before; gets the entry of the report.
             case: what it is timed on.
             process: which of the member's processes, mod their number.
         """
-        worker = member.all[process % len(member.all)]
+        process %= len(member.all)
+        worker = member.all[process]
         fastest = min(reading.elapsed for reading in member.single_calls.readings)
         member.single_calls = clock.SingleCalls()
 
         def timed(calls: int) -> clock.Reading:
             self._request(worker, {"do": "turn", "audit": None})
-            reading = self._timed(worker, calls)[1]
+            reading = self._timed(worker, calls, spin=False)[1]
             self._request(worker, {"do": "unchanged"})
             return reading
 
+        def empty(calls: int) -> clock.Reading:
+            return self._timed(worker, calls, idle=True, spin=False)[1]
+
         try:
             self._load(worker, case)
-            slack = clock.SLACK[self.device]
-            found = clock.disagreement(timed, lambda calls: self._idle(worker, calls), fastest, slack)
-            if found is not None:
-                raise _clocks_disagree(found.claimed, found.called)
+            found = clock.check(timed, empty, fastest, clock.SLACK[self.device])
+            member.clock_checks.append(found.entry(member.launch.backend, member.launch.revision, case.name, process))
+            if found.verdict == "disagrees":
+                raise _clocks_disagree(found.rounds.claimed, found.rounds.called)
             return True
         except BackendFailure as failure:
             self._failed(member, case.name, failure)
@@ -314,19 +326,19 @@ class Session:
             member.dtype = str(self._request(member, {**message, "deterministic": case.deterministic})["dtype"])
             member.loaded = (known[1], case.deterministic)
 
-    def _timed(self, member: Member, repeat: int) -> tuple[list[StepSeconds], clock.Reading]:
-        """Seconds of steps back to back; nothing but the steps is within the parent's reading."""
-        begin = time.perf_counter()
-        answer = self._request(member, {"do": "time", "repeat": repeat, "idle": False})
-        elapsed = time.perf_counter() - begin
-        steps, cover = steps_of(answer, repeat), cover_of(answer, repeat)
-        return steps, clock.Reading(elapsed, sum(step.forward_backward for step in steps), repeat, cover)
+    def _timed(
+        self, member: Member, repeat: int = 1, *, idle: bool = False, spin: bool = True
+    ) -> tuple[list[StepSeconds], clock.Reading]:
+        """Seconds of steps back to back; nothing but the steps is within the parent's reading.
 
-    def _idle(self, member: Member, repeat: int) -> float:
-        """Seconds of a request that does everything but call the backend."""
+        With `idle` everything is done but the call of the backend: there are no steps, and nothing is claimed.
+        """
         begin = time.perf_counter()
-        answer = self._request(member, {"do": "time", "repeat": repeat, "idle": True})
-        return time.perf_counter() - begin - cover_of(answer, repeat)
+        answer = self._request(member, {"do": "time", "repeat": repeat, "idle": idle, "spin": spin})
+        elapsed = time.perf_counter() - begin
+        steps = [] if idle else steps_of(answer, repeat)
+        cover = cover_of(answer, repeat, COVER_LIMIT if spin else FLUSH_LIMIT)
+        return steps, clock.Reading(elapsed, sum(step.forward_backward for step in steps), repeat, cover)
 
     def _audit_file(self, audit: Audit) -> Path:
         known = self._audits.get(id(audit))

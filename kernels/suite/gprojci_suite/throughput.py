@@ -13,8 +13,9 @@ from gprojci_suite import audit
 from gprojci_suite.answers import StepSeconds
 from gprojci_suite.ceilings import attention_flops
 from gprojci_suite.contract.spec import ThroughputSpec
-from gprojci_suite.contract.timing import Ceilings, Comparison, Measurement
+from gprojci_suite.contract.timing import Ceilings, ClockCheck, Comparison, Measurement
 from gprojci_suite.contract.vocabulary import PASSES, Pass
+from gprojci_suite.cuda_timing import CALIBRATED, DISCARDED
 from gprojci_suite.decision import RatioInterval, decides, next_look, ratio_interval
 from gprojci_suite.gpu_watch import STEADY, Watch
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
@@ -22,7 +23,8 @@ from gprojci_suite.inputs.sets import DTYPES
 from gprojci_suite.member import Case, Member
 from gprojci_suite.session import Session
 
-WARM_UP = 2
+WARM_UP = DISCARDED + CALIBRATED - 1
+"""Steps after the first one of a process: with it those that calibrate the spins of `cuda_timing`."""
 
 Pair = tuple[StepSeconds, StepSeconds]
 
@@ -104,7 +106,8 @@ def measure(
         if not session.over(f"throughput of {case.name}") and _warm(session, member, case):
             members.append(member)
         said = member.status if member.ok else f"{member.status}: {member.detail}"
-        progress(f"throughput {case.name} warm-up {member.launch.label} {said}")
+        checks = [check for check in member.clock_checks if check.case == case.name]
+        progress(f"throughput {case.name} warm-up {member.launch.label} {said}{_clock_said(checks)}")
     if not any(member.ok for member in members):
         return [], []
     samples: dict[Member, list[StepSeconds]] = {member: [] for member in members}
@@ -185,6 +188,23 @@ def _warm(session: Session, member: Member, case: Case) -> bool:
         if not session.check_clock(member, case, process):
             return False
     return True
+
+
+def _clock_said(checks: Sequence[ClockCheck]) -> str:
+    """What the checks of a member's processes came to, and what the first without a verdict read."""
+    if not checks:
+        return ""
+    unclear = [check for check in checks if check.verdict == "unclear"]
+    took = f"{sum(check.check_seconds for check in checks):.1f} s"
+    if not unclear:
+        return f", clock checked in {took}"
+    one = unclear[0]
+    milliseconds = (one.child_seconds, one.ruler_seconds, one.empty_low, one.empty_high)
+    child, ruler, low, high = (f"{seconds * 1000:.3g}" for seconds in milliseconds)
+    return (
+        f", clock unclear in {len(unclear)} of {len(checks)} processes after {took}: {one.requests} requests of"
+        f" {one.calls} calls, each {child} ms by its clock and {ruler} ms by the ruler's, {low} to {high} ms beside it"
+    )
 
 
 def _shuffled(members: Sequence[Member], order: random.Random) -> list[Member]:

@@ -55,6 +55,7 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {(s["backend"], s["tensor"]) for s in report["accuracy"]["summary"]} == {
         (backend, tensor) for backend in ("emulated-gproj", "sdpa-math") for tensor in ("o", "dq", "dk", "dv")
     }
+    assert {check["process"] for check in report["throughput"]["clock"]} == {0}
     assert {c["pass"] for c in report["throughput"]["comparisons"]} == {"forward", "backward", "forward_backward"}
     assert report["repro"].startswith("gprojci-suite bench --backends emulated-gproj,sdpa-math")
 

@@ -182,6 +182,23 @@ REPORT: dict[str, Any] = {
                 "spills": 4,
             }
         ],
+        "clock": [
+            {
+                "backend": "gproj",
+                "revision": "head",
+                "case": "1x1x8x64.causal.bfloat16",
+                "process": 1,
+                "verdict": "unclear",
+                "calls": 40,
+                "requests": 6,
+                "child_seconds": 0.00031,
+                "ruler_seconds": 0.00052,
+                "empties": 48,
+                "empty_low": 0.0003,
+                "empty_high": 0.0009,
+                "check_seconds": 2.1,
+            }
+        ],
     },
     "surface": {
         "points": [
@@ -271,7 +288,8 @@ REPORT: dict[str, Any] = {
 }
 OPTIONAL = {"p50", "p90", "p99", "p100", "norm_ratio", "surface", "symmetry", "determinism", "step"}
 OPTIONAL |= {"samples", "ceilings", "tflops", "ceiling_share", "peak_memory_bytes", "void_pairs", "processes"}
-OPTIONAL |= {"host_seconds", "graph_seconds", "graph_detail", "kernels", "spills", "build_seconds", "start_seconds"}
+OPTIONAL |= {"host_seconds", "graph_seconds", "graph_detail", "kernels", "clock", "spills", "build_seconds"}
+OPTIONAL |= {"start_seconds"}
 """Fields that may be left out, and are then null."""
 
 
@@ -352,6 +370,10 @@ def test_a_report_of_the_version_before_is_read_by_the_next(monkeypatch: pytest.
         ("throughput.comparisons.0.against_backend", "fa3", "$.throughput.comparisons[0]"),
         ("throughput.comparisons.0.processes", 0, "$.throughput.comparisons[0].processes"),
         ("throughput.comparisons.0.processes", 3, "$.throughput.comparisons[0].processes"),
+        ("throughput.clock.0.backend", "fa3", "$.throughput.clock[0]"),
+        ("throughput.clock.0.verdict", "perhaps", "$.throughput.clock[0].verdict"),
+        ("throughput.clock.0.calls", 0, "$.throughput.clock[0].calls"),
+        ("throughput.clock.0.empty_low", 0.1, "$.throughput.clock[0].empty_low"),
         ("throughput.kernels.0.backend", "fa3", "$.throughput.kernels[0]"),
         ("throughput.kernels.0.pass", "forward_backward", "$.throughput.kernels[0].pass"),
         ("throughput.kernels.0.kernel", "", "$.throughput.kernels[0].kernel"),

@@ -40,8 +40,8 @@ class Gpu:
     def reset_peak_memory_stats(self) -> None:
         pass
 
-    def max_memory_allocated(self) -> int:
-        return cuda_timing.FLUSH_BYTES + 7
+    def memory_stats_as_nested_dict(self) -> dict[str, dict[str, dict[str, int]]]:
+        return {"allocated_bytes": {"all": {"peak": cuda_timing.FLUSH_BYTES + 7}}}
 
     def Event(self, enable_timing: bool) -> Any:
         gpu = self
@@ -76,7 +76,7 @@ def call_of(gpu: Gpu, launches: int, host: float, device: float) -> Callable[[],
 def test_the_launch_is_not_in_the_time_once_calibrated(host: float, device: float) -> None:
     gpu = Gpu()
     timer = timer_of(gpu)
-    found = [timer.time("forward", call_of(gpu, 6, host, device))[0] for _ in range(6)]
+    found = [timer.time("forward", call_of(gpu, 6, host, device))[0] for _ in range(9)]
     warm, timed = found[: DISCARDED + CALIBRATED], found[DISCARDED + CALIBRATED :]
     for taken in timed:
         assert taken.seconds == pytest.approx(device, rel=0.01, abs=3e-6)
@@ -92,17 +92,44 @@ def test_spins_are_calibrated_for_each_pass_after_the_first_call() -> None:
     gpu.spins.clear()
     for name, host in (("forward", 0.001), ("backward", 0.002)):
         timer.time(name, call_of(gpu, 1, 0.9, 0.1))  # compiles: 0.9 s of the host
-        for _ in range(3):
+        timer.time(name, call_of(gpu, 1, 0.1, 0.1))  # loads a library
+        for _ in range(CALIBRATED + 1):
             timer.time(name, call_of(gpu, 1, host, 1e-4))
     assert gpu.spins == pytest.approx([1.5 * 0.001 + 5e-5, 1.5 * 0.002 + 5e-5], rel=0.01)
 
 
 def test_spin_arithmetic() -> None:
+    first = [3.0, 0.1]
     assert HostTimes([]).spin_seconds() == 0
-    assert HostTimes([3.0, 0.001]).spin_seconds() == 0
-    assert HostTimes([3.0, 0.001, 0.002]).spin_seconds() == pytest.approx(0.00305)
-    assert HostTimes([3.0, 0.001, 0.002, 0.5]).spin_seconds() == pytest.approx(0.00305), "calibrated once"
-    assert HostTimes([3.0, 0.001, 2.0]).spin_seconds() == SPIN_CAP
+    assert HostTimes([*first, 0.001, 0.002]).spin_seconds() == 0
+    assert HostTimes([*first, 0.001, 0.002, 0.9]).spin_seconds() == pytest.approx(0.00305), "one disturbance is none"
+    assert HostTimes([*first, 0.001, 0.002, 0.9, 0.5]).spin_seconds() == pytest.approx(0.00305), "calibrated once"
+    assert HostTimes([*first, 0.001, 2.0, 2.0]).spin_seconds() == SPIN_CAP
+
+
+def test_requests_of_the_clock_check_neither_spin_nor_calibrate() -> None:
+    gpu = Gpu()
+    timer = timer_of(gpu)
+    gpu.spins.clear()
+    for _ in range(DISCARDED + CALIBRATED):
+        timer.time("forward", call_of(gpu, 1, 0.002, 1e-4))
+    taken, _ = timer.time("forward", call_of(gpu, 1, 0.002, 1e-4), spins=False)
+    assert (gpu.spins, taken.seconds) == ([], pytest.approx(0.002, rel=0.1)), "its launch is in the time"
+    idle, _ = timer.time("forward", lambda: None, counts=False)
+    assert gpu.spins == [pytest.approx(0.00305, rel=0.01)], "an empty request waits as long as a real one"
+    assert idle.cover > 0.003
+    assert len(timer.host["forward"].seen) == DISCARDED + CALIBRATED + 1
+
+
+def test_what_is_freed_before_a_call_is_covered() -> None:
+    gpu = Gpu()
+
+    def free() -> None:
+        gpu.now += 0.01
+
+    taken, _ = timer_of(gpu).time("forward", call_of(gpu, 1, 1e-4, 1e-3), free=free)
+    assert taken.cover == pytest.approx(0.0101, rel=0.01)
+    assert taken.seconds == pytest.approx(0.001, rel=0.1)
 
 
 def test_a_backend_that_waits_for_the_gpu_does_not_make_the_spin_grow() -> None:
@@ -120,8 +147,7 @@ def test_a_backend_that_waits_for_the_gpu_does_not_make_the_spin_grow() -> None:
 
 
 def test_the_warm_up_of_the_suite_is_what_calibrates() -> None:
-    assert throughput.WARM_UP == CALIBRATED
-    assert DISCARDED == 1, "throughput warms up with one call first"
+    assert 1 + throughput.WARM_UP == DISCARDED + CALIBRATED, "throughput warms up with one call first"
 
 
 def test_times_come_with_the_result_and_the_peak() -> None:

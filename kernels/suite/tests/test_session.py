@@ -194,7 +194,7 @@ def test_what_a_child_says_of_its_times_is_checked(answer: dict[str, list[object
 
 
 def test_no_more_cover_than_there_can_be_explains_a_slow_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def agrees(seconds: float, cover: float, elapsed: float) -> bool:
+    def agrees(seconds: float, cover: float, elapsed: float, *, spin: bool = True) -> bool:
         told = {"forward": [seconds] * 4, "backward": [seconds] * 4, "cover": [cover] * 4}
         told |= {name: [None] * 4 for name in ("forward_peak", "backward_peak", "forward_host", "backward_host")}
         with Session([Launch("fp32", "ruler", "peer", sys.executable)], "cuda", LimitsSpec()) as session:
@@ -202,14 +202,15 @@ def test_no_more_cover_than_there_can_be_explains_a_slow_answer(monkeypatch: pyt
             times = iter((0.0, elapsed))
             monkeypatch.setattr("gprojci_suite.session.time.perf_counter", lambda: next(times))
             try:
-                readings = [session._timed(session.members[0], 4)[1]] * clock.STAGES[0][1]
+                readings = [session._timed(session.members[0], 4, spin=spin)[1]] * 6
             finally:
                 monkeypatch.undo()
-            empties = [n * 1e-7 for n in range(clock.EMPTIES * len(readings))]
-            return clock.Rounds(readings, empties).agrees(clock.SLACK["cuda"]) is True
+            empties = [n * 1e-7 for n in range(clock.EMPTIES[0] * len(readings))]
+            return clock.Rounds(readings, empties).judge(clock.SLACK["cuda"])[0] is True
 
     assert agrees(0.0002, 0.002, 4 * 0.00245)
     assert agrees(0.0002, 0.02, 4 * 0.0205)
+    assert not agrees(0.0002, 0.02, 4 * 0.0205, spin=False), "no flush is that long"
     assert not agrees(0.0002, 9.0, 4 * 0.9), "no spin is that long"
     assert not agrees(0.0002, 0.0, 4 * 0.9)
     assert not agrees(0.0002, 0.01, 4 * 0.001), "more than went by"

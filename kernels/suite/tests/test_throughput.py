@@ -12,8 +12,8 @@ from gprojci_suite import ceilings as ceilings_of_the_device
 from gprojci_suite.answers import StepSeconds
 from gprojci_suite.audit import Audit
 from gprojci_suite.contract.spec import ThroughputSpec
-from gprojci_suite.contract.timing import Ceilings
-from gprojci_suite.contract.vocabulary import PASSES
+from gprojci_suite.contract.timing import Ceilings, ClockCheck
+from gprojci_suite.contract.vocabulary import PASSES, Agreement
 from gprojci_suite.ending import Ending
 from gprojci_suite.inputs import InputError
 from gprojci_suite.member import Case, Launch, Member, control_of
@@ -200,6 +200,28 @@ def test_every_process_is_warmed_up_before_any_is_timed() -> None:
     run(session, settings)
     warm = session.processes[: -2 * 9]
     assert set(warm) == {(label, process) for label in ("gproj@head", "gproj@base") for process in range(4)}
+
+
+def test_progress_says_what_the_check_of_a_clock_read() -> None:
+    class Checked(Scripted):
+        def check_clock(self, member: Member, case: Case, process: int = 0) -> bool:
+            verdict: Agreement = "unclear" if process == 3 else "agrees"
+            read = ClockCheck("gproj", "head", case.name, process, verdict, 40, 6, 3e-4, 5e-4, 48, 1e-4, 9e-4, 0.5)
+            member.clock_checks.append(read)
+            return True
+
+    def said(processes: int) -> str:
+        lines: list[str] = []
+        launch = replace(HEAD, processes=processes)
+        session = Checked([launch], {"gproj@head": constant(1.0)})
+        measure(session, CASE, replace(SETTINGS, processes=processes), 0, lines.append)  # type: ignore[arg-type]
+        return next(line for line in lines if "warm-up" in line)
+
+    assert said(2).endswith("warm-up gproj@head ok, clock checked in 1.0 s")
+    assert said(4).endswith(
+        "warm-up gproj@head ok, clock unclear in 1 of 4 processes after 2.0 s: 6 requests of 40 calls,"
+        " each 0.3 ms by its clock and 0.5 ms by the ruler's, 0.1 to 0.9 ms beside it"
+    )
 
 
 @pytest.mark.parametrize("shape", ["1x2x3", "0x1x1x1", "abc", "99999x99999x99999x9"])

@@ -339,6 +339,8 @@ class Report:
             known(repeated.backend, repeated.revision, f"{path}.determinism[{index}]")
         for index, kernel in enumerate(self.throughput.kernels if self.throughput is not None else ()):
             known(kernel.backend, kernel.revision, f"{path}.throughput.kernels[{index}]")
+        for index, clock in enumerate(self.throughput.clock if self.throughput is not None else ()):
+            known(clock.backend, clock.revision, f"{path}.throughput.clock[{index}]")
         for section, timed in (("throughput", self.throughput), ("step", self.step)):
             for index, measured in enumerate((*timed.measurements,) if timed is not None else ()):
                 known(measured.backend, measured.revision, f"{path}.{section}.measurements[{index}]")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gprojci_suite.contract.errors import ContractError
-from gprojci_suite.contract.vocabulary import Pass, Revision, StepModel
+from gprojci_suite.contract.vocabulary import Agreement, Pass, Revision, StepModel
 
 KERNEL_NAME_LIMIT = 200
 
@@ -145,6 +145,46 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class ClockCheck:
+    """The clock of one process held against the ruler's over requests of many calls: the last ones that were read."""
+
+    backend: str
+    """Name of the backend."""
+    revision: Revision
+    """Revision of the backend."""
+    case: str
+    """Shape or input set, mask and element type."""
+    process: int
+    """Which of the processes that time the backend, from 0."""
+    verdict: Agreement
+    """Whether both clocks are the same; `unclear` when the machine was too busy to tell, or the calls too short."""
+    calls: int
+    """Calls of one request."""
+    requests: int
+    """Requests of so many calls."""
+    child_seconds: float
+    """Median time of a call by the process's clock, on CUDA its launch included, in seconds."""
+    ruler_seconds: float
+    """The same by the ruler's clock: that of the request, less flushes and the median empty request."""
+    empties: int
+    """Empty requests among them, which do everything but call the backend."""
+    empty_low: float
+    """Shortest empty request less its flushes, per call, in seconds."""
+    empty_high: float
+    """Longest empty request less its flushes, per call, in seconds."""
+    check_seconds: float
+    """How long the check took, in seconds."""
+
+    def check(self, path: str) -> None:
+        """Raise ContractError for counts and times out of range."""
+        for name, least in (("process", 0), ("calls", 1), ("requests", 1), ("empties", 1)):
+            if getattr(self, name) < least:
+                raise ContractError(f"{path}.{name}", f"must be at least {least}")
+        if not self.empty_low <= self.empty_high:
+            raise ContractError(f"{path}.empty_low", "must not exceed empty_high")
+
+
+@dataclass(frozen=True)
 class Throughput:
     """Results of the throughput suite."""
 
@@ -156,6 +196,8 @@ class Throughput:
     """What the device could do; null when it could not be measured."""
     kernels: tuple[Kernel, ...] = ()
     """CUDA kernels of each backend, revision and case, at most 32 of a pass; none on a CPU."""
+    clock: tuple[ClockCheck, ...] = ()
+    """One entry per process that times a backend and case; none in reports made before these were kept."""
 
 
 @dataclass(frozen=True)
