@@ -13,15 +13,16 @@ adds falls on either by chance, since the order is. So their ranks are compared 
 U, exact, one-sided, `scipy.stats.mannwhitneyu`):
 
 - it disagrees as soon as the W − C − a lie above the E, or the W − C + a below them, with p < 1e-6: four rounds of 21
-  requests that leave no doubt, or six of six. For an honest child that is the chance of being accused at any one look;
+  requests that leave no doubt, or five of nine. For an honest child that is the chance of being accused at any one look;
 - it agrees as soon as the W − C − a lie below the E and the W − C + a above them, each with p < 0.002: two such rounds,
   or three.
 
 The bound. n makes the first stage's seconds of what a call took in a request sent ahead, and the later stage's of what
-one took in the first; k are 5 to 20, as many as take as long as the n calls. Each stage is judged by itself: what falls
-beside the calls does not grow with them as a clock's error does. The check ends without a verdict SECONDS after it
-began, or after CALLS of the calls where those take longer: the machine is overloaded or the error close to a, nobody is
-accused, and the report says what was read. Only the request under way is waited for.
+one took in the first; k are 8 to 20, as many as take as long as the n calls. Each stage is judged by itself: what falls
+beside the calls does not grow with them as a clock's error does. Without a verdict the check ends after SECONDS, or
+after CALLS of the calls where those take longer: the machine is overloaded or the error close to a, nobody is accused,
+and the report says what was read. Where the readings speak against the child by then (of an honest one they do so by a
+chance of SUSPECTED), the check goes on to PATIENCE times that. Only the request under way is waited for.
 
 What can be seen. A clock that is 10% off is beyond a where a call takes more than 20 · slack: 1 ms on a CPU, 2 ms on
 CUDA, its launch included, and well beyond where it takes twice that; shorter calls hide a larger lie. `python
@@ -55,9 +56,9 @@ SLACK: dict[Device, float] = {"cpu": 50e-6, "cuda": 100e-6}
 SINGLE_SLACK: dict[Device, float] = {"cpu": 5e-3, "cuda": 1e-3}
 DRIFT = 2e-3
 """Share by which one honest clock may run faster than another."""
-AHEAD = 0.02
+AHEAD = 0.01
 """Seconds of the calls of the request sent ahead."""
-STAGES = ((0.06, 5), (0.4, 12))
+STAGES = ((0.03, 5), (0.4, 12))
 """Seconds of the calls of a request, and most rounds, of each stage."""
 SECONDS = 2.0
 CALLS = 8

@@ -219,7 +219,9 @@ class Session:
 
         try:
             self._load(worker, case)
-            found = clock.check(timed, empty, fastest, clock.SLACK[self.device])
+            # One process is enough to find out that this machine tells nothing of this backend.
+            patient = all(check.verdict != "unclear" for check in member.clock_checks if check.case == case.name)
+            found = clock.check(timed, empty, fastest, clock.SLACK[self.device], patient=patient)
             member.clock_checks.append(found.entry(member.launch.backend, member.launch.revision, case.name, process))
             if found.verdict == "disagrees":
                 raise _clocks_disagree(found.rounds.claimed, found.rounds.called)
