@@ -13,7 +13,7 @@ adds falls on either by chance, since the order is. So their ranks are compared 
 U, exact, one-sided, `scipy.stats.mannwhitneyu`):
 
 - it disagrees as soon as the W − C − a lie above the E, or the W − C + a below them, with p < 1e-6: four rounds of 21
-  requests that leave no doubt, or five of nine. For an honest child that is the chance of being accused at any one look;
+  requests that leave no doubt, or five of nine. That is an honest child's chance of being accused at any one look;
 - it agrees as soon as the W − C − a lie below the E and the W − C + a above them, each with p < 0.002: two such rounds,
   or three.
 

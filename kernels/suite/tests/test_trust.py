@@ -225,7 +225,7 @@ TIMED = {
     ),
     "slow_clock_later": Adversary(
         "global calls; calls += 1\n"
-        "    clock.go(0.2 if calls > 16 else 1.0); return slow(q, k, v, causal, softmax_scale)",
+        "    clock.go(0.2 if calls > 9 else 1.0); return slow(q, k, v, causal, softmax_scale)",
         "wrong_result",
         "its clock says",
     ),
