@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +21,7 @@ from fastapi.testclient import TestClient
 from gprojci_service.app import create_app
 from gprojci_service.cli import cli
 from gprojci_service.gate import overrides
+from gprojci_service.jobs.repository import next_queued
 from gprojci_service.models import GithubReport, Job, Project, now
 from gprojci_service.pages import job_list
 from gprojci_suite.contract import bundled, input_file
@@ -328,16 +330,29 @@ def test_the_queue_stands_in_the_order_of_claiming(tmp_path: Path) -> None:
     app.state.database.migrate()
     with app.state.database.session(writes=True) as session:
         seed = Seed(session, settings)
-        order = (("backfill", 2), ("bisect", 1), ("push", 0))
-        made = []
-        for place, (kind, priority) in enumerate(order):
+        first, second = seed.project, seed.add(Project(name="z/green", clone_url="https://github.com/z/green.git"))
+        jobs = (
+            (first, "backfill", 2),
+            (first, "push", 0),
+            (first, "push", 0),
+            (second, "push", 0),
+            (first, "bisect", 1),
+        )
+        for place, (project, kind, priority) in enumerate(jobs):
+            seed.project = project
             job = seed.job(seed.commit(f"{place}abc", kind, place), None, place)
             job.kind, job.priority = kind, priority
-            made.append(job.id)
         session.info.clear()
     with TestClient(app) as client:
         page = client.get("/jobs?state=queued").text
-    assert [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', page)] == made[::-1]
+    claimed = []
+    with app.state.database.session(writes=True) as session:
+        while (turn := next_queued(session, "cpu")) is not None:
+            turn.state, turn.started_at = "running", datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=len(claimed))
+            session.flush()
+            claimed.append(turn.id)
+    assert [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', page)] == claimed
+    assert claimed == [2, 4, 3, 5, 1]
 
 
 @pytest.mark.parametrize(

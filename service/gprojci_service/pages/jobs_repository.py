@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sqlalchemy import Select, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, func, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from gprojci_service.models import Commit, Job, Project, PullRequest, Verdict
 from gprojci_service.pages.repository import WITHOUT_EVIDENCE, JobRow, job_query
@@ -50,8 +50,15 @@ def jobs_by_age(session: Session, chosen: JobFilter, *, after: int | None, limit
 
 
 def jobs_as_claimed(session: Session, chosen: JobFilter, limit: int) -> list[JobRow]:
-    """Queued jobs in the order in which workers claim them, class by class."""
-    query = _chosen(chosen).where(Job.state == "queued").order_by(Job.hardware, Job.priority, Job.id)
+    """Queued jobs in the order in which workers claim them, class by class: projects take turns at each priority."""
+    of_a_project = (Job.hardware, Job.priority, Job.project_id)
+    turn = select(Job.id, func.row_number().over(partition_by=of_a_project, order_by=Job.id).label("turn"))
+    waiting = turn.where(Job.state == "queued").subquery()
+    earlier = aliased(Job)
+    of_the_same = (earlier.hardware == Job.hardware, earlier.project_id == Job.project_id)
+    served = select(func.max(earlier.started_at)).where(*of_the_same).scalar_subquery()
+    order = (Job.hardware, Job.priority, waiting.c.turn, served.asc().nulls_first(), Job.project_id)
+    query = _chosen(chosen).join(waiting, waiting.c.id == Job.id).order_by(*order)
     return [JobRow(*row) for row in session.execute(query.limit(limit))]
 
 
