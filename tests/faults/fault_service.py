@@ -98,8 +98,8 @@ class FaultyService(Processes):
         self.context = Context.open(
             load_settings(database_url=direct, broker_url="redis://127.0.0.1:1/0", webhook_secret=self.secret)
         )
-        self.holds = directory / "holds"
-        self.holds.mkdir()
+        self.holds = directory / "bin" / "holds"  # of PATH, which the sandbox shows
+        self.holds.mkdir(parents=True)
         self._write_scripts()
         self.environment |= {
             "PATH": f"{directory / 'bin'}:{os.environ['PATH']}",
@@ -138,10 +138,9 @@ class FaultyService(Processes):
         shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _write_scripts(self) -> None:
-        report = self.directory / "report.json"
+        report = self.directory / "bin" / "report.json"
         report.write_text(json.dumps(canned_report()))
         names = {"holds": self.holds, "report": report, "python": sys.executable, "git": shutil.which("git")}
-        (self.directory / "bin").mkdir()
         for name, text in (("ruler", _RULER), ("git", _GIT)):
             script = self.directory / "bin" / name
             script.write_text(text % names)
