@@ -292,7 +292,7 @@ def test_paper_has_charts_in_light_colours_and_no_navigation(served: Served, chr
 
 def test_another_site_may_frame_a_chart_and_no_page(served: Served, chromium: Any) -> None:
     page, problems = opened(chromium, 1280, "light")
-    page.goto(f"{served.empty}/healthz")  # another origin, and an answer that no policy keeps from having frames
+    page.goto("data:text/html,elsewhere")  # another origin, and a page that no policy keeps from having frames
     add = """address => {
         const frame = document.createElement("iframe");
         frame.src = address;
