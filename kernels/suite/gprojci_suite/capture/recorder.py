@@ -6,7 +6,6 @@ compiled code runs eagerly, since a compiled graph would not call them.
 """
 
 import contextlib
-import functools
 import platform
 import re
 import warnings
@@ -22,7 +21,7 @@ from torch import Tensor
 from gprojci_suite import __version__
 from gprojci_suite.capture import selection
 from gprojci_suite.capture.selection import Choice
-from gprojci_suite.capture.targets import STANDARD, Call, Function, Patches, Target, Unreadable, find, loaded, read
+from gprojci_suite.capture.targets import STANDARD, Call, Function, Target, Unreadable, by_name, find, read, watching
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
 
@@ -149,7 +148,6 @@ class Recorder:
         self._step: int | None = None
         self._records: list[Record] = []
         self._calls = 0
-        self._inside = False
         self._active = contextlib.ExitStack()
 
     def step(self, number: int) -> None:
@@ -166,27 +164,7 @@ class Recorder:
 
     def _begin(self, number: int) -> None:
         self._step, self._records, self._calls = number, [], 0
-        patches = Patches()
-        self._active.callback(patches.undo)
-        self._active.enter_context(torch.compiler.set_stance("force_eager"))
-        for target in self._targets:
-            if loaded(target):
-                patches.replace(target, self._watching)
-
-    def _watching(self, target: Target, original: Function) -> Function:
-        @functools.wraps(original, updated=())
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if self._inside:
-                return original(*args, **kwargs)
-            self._inside = True
-            try:
-                result = original(*args, **kwargs)
-            finally:
-                self._inside = False
-            self._saw(target, original, args, kwargs, result)
-            return result
-
-        return watched
+        self._active.enter_context(watching(self._targets, self._saw))
 
     def _saw(
         self, target: Target, original: Function, args: Sequence[Any], kwargs: dict[str, Any], result: Any
@@ -198,7 +176,7 @@ class Recorder:
         if number not in self._layers:
             return
         try:
-            call = read(target, original, args, kwargs)
+            call = read(target, by_name(target, original, args, kwargs))
         except Unreadable as error:
             self._skip(f"L{number}: {target.where}: {error}")
             return
@@ -211,8 +189,7 @@ class Recorder:
     def _gradient_of(self, record: Record, target: Target) -> Callable[[Tensor], None]:
         def arrived(gradient: Tensor) -> None:
             if record.do is None:
-                whole = gradient.transpose(1, 2) if target.layout == "bshd" else gradient
-                record.do = whole[: self._batch].detach().clone()
+                record.do = target.turned(gradient)[: self._batch].detach().clone()
 
         return arrived
 

@@ -1,9 +1,11 @@
 """The attention functions of a training loop: how they are found, replaced for one step, and how a call is read."""
 
+import contextlib
+import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -57,6 +59,10 @@ class Target:
     layout: Literal["bhsd", "bshd"] = "bhsd"
     parameters: tuple[str, ...] = ()
     top_left: bool = False
+
+    def turned(self, tensor: Tensor) -> Tensor:
+        """A view in the target's order of dimensions as (batch, heads, seq, head_dim), and the other way round."""
+        return tensor.transpose(1, 2) if self.layout == "bshd" else tensor
 
 
 STANDARD = (
@@ -132,15 +138,62 @@ def find(where: str | Target) -> Target:
     return target
 
 
-def read(target: Target, function: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
-    """q, k, v, mask and scale of one call; raises Unreadable."""
+@contextlib.contextmanager
+def watching(
+    targets: Sequence[Target], saw: Callable[[Target, Function, Sequence[Any], dict[str, Any], Any], None]
+) -> Iterator[None]:
+    """Let `saw` have target, function, arguments and result of every call of the loaded targets.
+
+    Of calls within such a call only the outermost is seen. Compiled code, which would not call what stands in the
+    functions' place, runs eagerly meanwhile.
+    """
+    inside = False
+
+    def watched(target: Target, original: Function) -> Function:
+        @functools.wraps(original, updated=())
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal inside
+            if inside:
+                return original(*args, **kwargs)
+            inside = True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                inside = False
+            saw(target, original, args, kwargs, result)
+            return result
+
+        return call
+
+    patches = Patches()
+    with torch.compiler.set_stance("force_eager"):
+        try:
+            for target in targets:
+                if loaded(target):
+                    patches.replace(target, watched)
+            yield
+        finally:
+            patches.undo()
+
+
+def by_name(target: Target, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names of its parameters."""
     names = target.parameters or tuple(inspect.signature(function).parameters)
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    found = {what: next((given[n] for n in options if n in given), None) for what, options in NAMES.items()}
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def name_of(what: str, given: Mapping[str, Any]) -> str:
+    """Under which of its NAMES a call was given something; empty where under none."""
+    return next((name for name in NAMES[what] if name in given), "")
+
+
+def read(target: Target, given: Mapping[str, Any]) -> Call:
+    """q, k, v, mask and scale of one call, given what `by_name` returns; raises Unreadable."""
+    found = {what: given.get(name_of(what, given)) for what in NAMES}
     tensors = [t for t in (found["q"], found["k"], found["v"]) if isinstance(t, Tensor) and t.dim() == 4]
     if len(tensors) < 3:
         raise Unreadable("q, k and v are not three tensors of four dimensions")
-    q, k, v = (tensor.transpose(1, 2) if target.layout == "bshd" else tensor for tensor in tensors)
+    q, k, v = (target.turned(tensor) for tensor in tensors)
     for name, neutral in NEUTRAL.items():
         if name in given and not any(type(given[name]) is type(n) and given[name] == n for n in neutral):
             raise Unreadable(f"{name} is set")

@@ -9,11 +9,9 @@ watcher.close()
 ```
 """
 
-import contextlib
 import functools
-import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +23,13 @@ from gprojci_suite.capture.targets import (
     NAMES,
     STANDARD,
     Function,
-    Patches,
     Target,
     Unreadable,
+    by_name,
     find,
-    loaded,
+    name_of,
     read,
+    watching,
 )
 
 LOGGER = logging.getLogger("gprojci_suite.watch")
@@ -118,7 +117,6 @@ class Watcher:
         self._warned: dict[int, float] = {}
         self._passes = 0
         self._calls: list[_Call] = []
-        self._inside = False
         # A module compiled in place is called through this attribute; any other through `forward`.
         in_place = getattr(model, "_compiled_call_impl", None) is not None
         self._attribute = "_compiled_call_impl" if in_place else "forward"
@@ -146,40 +144,17 @@ class Watcher:
         if self._model.training and torch.is_grad_enabled():
             self._passes += 1
             if self._passes % self._every == 0:
-                with self._recording():
+                with watching(self._targets, self._saw):
                     return self._forward(*args, **kwargs)
         return self._forward(*args, **kwargs)
 
-    @contextlib.contextmanager
-    def _recording(self) -> Iterator[None]:
-        patches = Patches()
-        # Compiled code would not call the replaced functions.
-        with torch.compiler.set_stance("force_eager"):
-            try:
-                for target in self._targets:
-                    if loaded(target):
-                        patches.replace(target, self._watching)
-                yield
-            finally:
-                patches.undo()
-
-    def _watching(self, target: Target, original: Function) -> Function:
-        @functools.wraps(original, updated=())
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if self._inside:
-                return original(*args, **kwargs)
-            self._inside = True
-            try:
-                result = original(*args, **kwargs)
-            finally:
-                self._inside = False
-            try:
-                self._keep(target, original, args, kwargs, result)
-            except Unreadable as reason:
-                LOGGER.debug("not watched: %s: %s", target.where, reason)
-            return result
-
-        return watched
+    def _saw(
+        self, target: Target, original: Function, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        try:
+            self._keep(target, original, args, kwargs, result)
+        except Unreadable as reason:
+            LOGGER.debug("not watched: %s: %s", target.where, reason)
 
     def _keep(
         self, target: Target, original: Function, args: Sequence[Any], kwargs: dict[str, Any], result: Any
@@ -187,19 +162,19 @@ class Watcher:
         o = result[0] if isinstance(result, tuple) else result
         if not isinstance(o, Tensor) or not o.requires_grad:
             return
-        call = read(target, original, args, kwargs)
+        given = by_name(target, original, args, kwargs)
+        call = read(target, given)
         if not call.q.requires_grad:
             raise Unreadable("the queries need no gradient")
-        lowered = torch.is_autocast_enabled(call.q.device.type)
+        device = call.q.device.type
+        lowered, lower = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        autocast = functools.partial(torch.autocast, device, lower, enabled=lowered)
         # Autocast may lower the arguments before they are used: the shift must be exact in that type.
-        dtype = torch.get_autocast_dtype(call.q.device.type) if lowered else call.q.dtype
+        dtype = lower if lowered else call.q.dtype
         q, k, v = (part[:1].detach().to(dtype, copy=True) for part in (call.q, call.k, call.v))
-        kept = _Call(len(self._calls), _repeated(target, original, args, kwargs), q, k, v)
+        kept = _Call(len(self._calls), _repeated(target, original, given, autocast), q, k, v)
         self._calls.append(kept)
-        names = target.parameters or tuple(inspect.signature(original).parameters)
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        queries = next(given[name] for name in NAMES["q"] if name in given)
-        for name, tensor in (("do", o), ("dq", queries)):
+        for name, tensor in (("do", o), ("dq", given[name_of("q", given)])):
             tensor.register_hook(functools.partial(_arrived, kept, name, target))
 
     def _read(self) -> None:
@@ -243,32 +218,24 @@ class Watcher:
 
 
 def _arrived(call: _Call, name: str, target: Target, gradient: Tensor) -> None:
-    whole = gradient.transpose(1, 2) if target.layout == "bshd" else gradient
-    setattr(call, name, whole[:1].detach().clone())
+    setattr(call, name, target.turned(gradient)[:1].detach().clone())
 
 
 def _repeated(
-    target: Target, original: Function, args: Sequence[Any], kwargs: dict[str, Any]
+    target: Target, original: Function, given: Mapping[str, Any], autocast: Callable[[], torch.autocast]
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """The same call, under the autocast of now, for q, k and v of the first sequence, (1, heads, seq, head_dim)."""
-    names = target.parameters or tuple(inspect.signature(original).parameters)
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    for part in ("q", "k", "v"):
-        given[next(name for name in NAMES[part] if name in given)] = None  # not kept alive until the pass is read
-    mask = next((name for name in NAMES["mask"] if isinstance(given.get(name), Tensor)), None)
-    if mask is not None and given[mask].dim() == 4:
-        given[mask] = given[mask][:1]
-
-    device = next(item for item in (*args, *kwargs.values()) if isinstance(item, Tensor)).device.type
-    autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    names = [name_of(part, given) for part in ("q", "k", "v")]
+    # Without its tensors, which would be kept alive until the pass is read.
+    rest = {name: value for name, value in given.items() if name not in names}
+    mask = next((name for name in NAMES["mask"] if isinstance(rest.get(name), Tensor)), None)
+    if mask is not None and rest[mask].dim() == 4:
+        rest[mask] = rest[mask][:1]
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        for part, tensor in (("q", q), ("k", k), ("v", v)):
-            name = next(name for name in NAMES[part] if name in given)
-            given[name] = tensor.transpose(1, 2) if target.layout == "bshd" else tensor
-        with torch.autocast(device, autocast[1], enabled=autocast[0]):
-            result = original(**given)
+        with autocast():
+            result = original(**rest, **dict(zip(names, map(target.turned, (q, k, v)), strict=True)))
         o: Tensor = result[0] if isinstance(result, tuple) else result
-        return o.transpose(1, 2) if target.layout == "bshd" else o
+        return target.turned(o)
 
     return attend
