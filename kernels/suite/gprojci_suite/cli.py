@@ -1,7 +1,6 @@
 """The command gprojci-suite: list what there is, bench backends by hand, run a worker's spec."""
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +11,10 @@ from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.spec import InvariantsSpec, LimitsSpec, RunSpec, SubjectSpec, ThroughputSpec
 from gprojci_suite.contract.vocabulary import DEVICES, PROCESSES, STEP_MODELS, SUITES
 from gprojci_suite.ending import Ending
+from gprojci_suite.options import UsageError, add_backends, entries_of, words_of
 from gprojci_suite.training import arguments
 
 FINE, BACKEND_FAILED, USAGE, INFRASTRUCTURE = 0, 1, 2, 3
-
-
-class UsageError(ValueError):
-    """The command line asks for something that cannot be; the message is one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,14 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.set_defaults(command=_list)
 
     bench = commands.add_parser("bench", help="measure backends and print a table")
-    bench.add_argument("--backends", default="", metavar="A,B", help="peers, and names given by --backend-entry")
-    bench.add_argument(
-        "--backend-entry",
-        action="append",
-        default=[],
-        metavar="NAME=MODULE:CALLABLE",
-        help="measure a callable importable from here; may be repeated",
-    )
+    add_backends(bench, "measure")
     bench.add_argument(
         "--inputs", default="", metavar="NAME|FILE[,…]", help="input sets by name, file, content hash or synthetic:…"
     )
@@ -194,7 +183,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     from gprojci_suite.run import write
 
     LimitsSpec(options.call_seconds).check("limits")
-    rows = reproduce.choose(reproduce.expected(), _words(options.backends))
+    rows = reproduce.choose(reproduce.expected(), words_of(options.backends))
     with Ending().on_signals() as ending:
         with ProgressBar(sys.stderr) as bar:
             report, checks = reproduce.measure(rows, options.device, options.call_seconds, bar.step, ending)
@@ -208,33 +197,28 @@ def _reproduce(options: argparse.Namespace) -> int:
 
 def bench_spec(options: argparse.Namespace) -> RunSpec:
     """The spec of a bench command; raises UsageError or ContractError."""
-    entries = {}
-    for text in options.backend_entry:
-        match = re.fullmatch(r"([a-z0-9][a-z0-9._-]*)=([\w.]+:[\w.]+)", text)
-        if match is None:
-            raise UsageError(f"--backend-entry {text}: must be NAME=module:callable")
-        entries[match[1]] = match[2]
-    names = _words(options.backends) or list(entries)
+    entries = entries_of(options.backend_entry)
+    names = words_of(options.backends) or list(entries)
     if not names:
         raise UsageError("--backends names nothing to measure; `gprojci-suite list` shows what there is")
-    wanted = _words(options.suites)
+    wanted = words_of(options.suites)
     unknown = [suite for suite in wanted if suite not in SUITES]
     if unknown:
         raise UsageError(f"--suites {unknown[0]}: known are {', '.join(SUITES)}")
     suites = [suite for suite in SUITES if suite in wanted]
     chosen = [name for name in names if name not in entries]
-    inputs = _words(options.inputs)
-    shapes = _words(options.shapes) or inputs
+    inputs = words_of(options.inputs)
+    shapes = words_of(options.shapes) or inputs
     if "throughput" in suites and not shapes:
         raise UsageError("--suites throughput needs --shapes or --inputs")
     if "accuracy" in suites and not inputs:
         raise UsageError("--suites accuracy needs --inputs")
-    invariants = InvariantsSpec(tuple(_words(options.invariant_shapes)), not options.full_mask, options.repeats)
+    invariants = InvariantsSpec(tuple(words_of(options.invariant_shapes)), not options.full_mask, options.repeats)
     invariants.check("invariants")
     for suite in ("symmetry", "determinism"):
         if suite in suites and not (inputs or invariants.shapes):
             raise UsageError(f"--suites {suite} needs --inputs or --invariant-shapes")
-    models = _words(options.step_models)
+    models = words_of(options.step_models)
     for name in models:
         if name not in STEP_MODELS:
             raise UsageError(f"--step-models {name}: known are {', '.join(STEP_MODELS)}")
@@ -339,7 +323,3 @@ def _run(options: argparse.Namespace) -> int:
 
 def _status(report: Report) -> int:
     return FINE if all(entry.status == "ok" for entry in report.backends) else BACKEND_FAILED
-
-
-def _words(text: str) -> list[str]:
-    return list(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))

@@ -18,6 +18,7 @@ from gprojci_suite.contract.training import (
     check_name,
 )
 from gprojci_suite.contract.vocabulary import DEVICES, POSITIONS, PROJECTIONS
+from gprojci_suite.options import add_backends, entries_of, words_of
 
 if TYPE_CHECKING:
     from gprojci_suite.training import suite
@@ -30,14 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Give the parser of `train` its options; the defaults are the recipe behind late-keybias."""
     parser.add_argument("name", metavar="NAME", help="what the setup is called")
     runs = parser.add_argument_group("runs")
-    runs.add_argument("--backends", default="", metavar="A,B", help="peers, and names given by --backend-entry")
-    runs.add_argument(
-        "--backend-entry",
-        action="append",
-        default=[],
-        metavar="NAME=MODULE:CALLABLE",
-        help="train with a callable importable from here; may be repeated",
-    )
+    add_backends(runs, "train with")
     runs.add_argument("--seeds", default="0", metavar="0,1", help="seeds of weights and data (default: 0)")
     runs.add_argument("--directory", required=True, metavar="DIR", help="where each run has its folder")
     runs.add_argument("--json", metavar="OUT", help="write the report here, also while runs are under way")
@@ -125,7 +119,7 @@ def setup(options: argparse.Namespace) -> TrainingSetup:
     """What all runs have in common; raises ContractError naming the option."""
     from gprojci_suite.training import data, model
 
-    biases = () if options.biases == "none" else tuple(_words(options.biases))
+    biases = () if options.biases == "none" else tuple(words_of(options.biases))
     for name in biases:
         if name not in PROJECTIONS:
             raise ContractError("--biases", f"{name!r} is none of q, k and v")
@@ -169,19 +163,14 @@ def _plan(options: argparse.Namespace, repro: str) -> "suite.Plan":
     from gprojci_suite.training import optimizers, suite
 
     check_name(options.name, "NAME")
-    entries = {}
-    for text in options.backend_entry:
-        match = re.fullmatch(r"([a-z0-9][a-z0-9._-]*)=([\w.]+:[\w.]+)", text)
-        if match is None:
-            raise ContractError("--backend-entry", f"{text}: must be NAME=module:callable")
-        entries[match[1]] = match[2]
-    backends = {name: entries.get(name) for name in _words(options.backends) or entries}
+    entries = entries_of(options.backend_entry)
+    backends = {name: entries.get(name) for name in words_of(options.backends) or entries}
     if not backends:
         raise ContractError("--backends", "names nothing to train; `gprojci-suite list` shows what there is")
     for name, entry in backends.items():
         if entry is None:
             peers.check(name)
-    seeds = _words(options.seeds)
+    seeds = words_of(options.seeds)
     if not seeds or not all(re.fullmatch(r"\d{1,9}", seed) for seed in seeds):
         raise ContractError("--seeds", f"must be whole numbers from 0, got {options.seeds!r}")
     least = {"--side-by-side": 1, "--shared-with": 0, "--checkpoint-every": 1}
@@ -207,7 +196,3 @@ def _plan(options: argparse.Namespace, repro: str) -> "suite.Plan":
         resume=options.resume,
         repro=repro,
     )
-
-
-def _words(text: str) -> list[str]:
-    return list(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
