@@ -114,12 +114,16 @@ class Parts:
     after: Callable[..., Tensor] = after_attention
     loss: Callable[..., Tensor] = loss_of
 
+    def compiled(self, device: str) -> "Parts":
+        """They under torch.compile; a part that is not one whole graph is an error."""
+        compiler = torch.compile(backend=COMPILERS[device], fullgraph=True, dynamic=False)
+        return Parts(compiler(self.before), compiler(self.after), compiler(self.loss))
+
 
 @functools.cache
 def compiled_parts(device: str) -> Parts:
-    """They under torch.compile, once per process; a part that is not one whole graph is an error."""
-    compiler = torch.compile(backend=COMPILERS[device], fullgraph=True, dynamic=False)
-    return Parts(compiler(before_attention), compiler(after_attention), compiler(loss_of))
+    """Those of these models compiled, once per process."""
+    return Parts().compiled(device)
 
 
 class Block(nn.Module):

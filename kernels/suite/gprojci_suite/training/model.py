@@ -8,13 +8,12 @@ Compiled, everything but attention is: the backend stands between whole graphs a
 import functools
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from gprojci_suite.contract.training import TrainingModel
-from gprojci_suite.step_model import COMPILERS, after_attention
+from gprojci_suite.step_model import Parts
 from gprojci_suite.training.data import VOCABULARY
 
 INITIAL_STD = 0.02
@@ -22,15 +21,6 @@ ROTARY_BASE = 10_000.0
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Layer, and q, k, v (batch, heads, sequence, head_dim), to o of the same shape."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What is computed around attention."""
-
-    before: Callable[..., tuple[Tensor, Tensor, Tensor]]
-    after: Callable[..., Tensor]
-    loss: Callable[..., Tensor]
 
 
 def before_attention(
@@ -84,10 +74,8 @@ def loss_of(x: Tensor, norm: Tensor, head: Tensor, targets: Tensor) -> Tensor:
 @functools.cache
 def parts(device: str, compiled: bool) -> Parts:
     """The functions around attention, under torch.compile where asked for, once per process."""
-    if not compiled:
-        return Parts(before_attention, after_attention, loss_of)
-    compiler = torch.compile(backend=COMPILERS[device], fullgraph=True, dynamic=False)
-    return Parts(compiler(before_attention), compiler(after_attention), compiler(loss_of))
+    plain = Parts(before=before_attention, loss=loss_of)
+    return plain.compiled(device) if compiled else plain
 
 
 class Block(nn.Module):
