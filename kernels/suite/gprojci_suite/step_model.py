@@ -80,6 +80,15 @@ class WrongAttention(ValueError):
     """The backend's result is no tensor of q's shape; the message says what it is."""
 
 
+def checked(o: object, q: Tensor) -> Tensor:
+    """What a backend returned for q; raises WrongAttention."""
+    if not isinstance(o, Tensor):
+        raise WrongAttention(f"returned {type(o).__name__} where a tensor is expected")
+    if o.shape != q.shape:
+        raise WrongAttention(f"o is {tuple(o.shape)} where {tuple(q.shape)} is expected")
+    return o
+
+
 def shape_of(name: str) -> ModelShape:
     """Sizes of a model by its name, compiled or not."""
     return MODELS[name.removesuffix(COMPILED)]
@@ -215,11 +224,7 @@ class TrainingStep:
         with torch.autocast(self.device, enabled=False):
             given = (part if self.input_dtype is None else part.to(self.input_dtype) for part in (q, k, v))
             o = self.attention(*given, causal=causal, softmax_scale=softmax_scale)
-        if not isinstance(o, Tensor):
-            raise WrongAttention(f"returned {type(o).__name__} where a tensor is expected")
-        if o.shape != q.shape:
-            raise WrongAttention(f"o is {tuple(o.shape)} where {tuple(q.shape)} is expected")
-        return o.to(q.dtype)
+        return checked(o, q).to(q.dtype)
 
     def _no_attention(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, softmax_scale: float) -> Tensor:
         if self.stand_in is None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from gprojci_suite import peers
 from gprojci_suite.contract.training import TrainingModel
 from gprojci_suite.entry import Refused, load_entry
-from gprojci_suite.step_model import WrongAttention
+from gprojci_suite.step_model import checked
 
 
 @dataclass
@@ -62,10 +62,7 @@ class BackendAttention:
         # The backend computes in the types it is given, not in those autocast would choose.
         with torch.autocast(self.device, enabled=False):
             given = [part if self.input_dtype is None else part.to(self.input_dtype) for part in (q, k, v)]
-            o = self.attend(*given)
-        if not isinstance(o, Tensor) or o.shape != q.shape:
-            found = f"a tensor of {tuple(o.shape)}" if isinstance(o, Tensor) else type(o).__name__
-            raise WrongAttention(f"returned {found} where a tensor of {tuple(q.shape)} is expected")
+            o = checked(self.attend(*given), q)
         if self.seen is not None:
             self._keep(self.seen, layer, given, o)
         return o.to(q.dtype)
