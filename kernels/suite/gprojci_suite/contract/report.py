@@ -302,12 +302,7 @@ class Report:
 
     def check(self, path: str) -> None:
         """Raise ContractError where results name backends or inputs that the report does not list."""
-        try:
-            offset = datetime.fromisoformat(self.created_at).utcoffset()
-        except ValueError as error:
-            raise ContractError(f"{path}.created_at", f"{self.created_at!r} is no ISO 8601 time") from error
-        if offset != timedelta(0):
-            raise ContractError(f"{path}.created_at", "must be in UTC")
+        check_time(self.created_at, f"{path}.created_at")
         status: dict[tuple[str, str], Status] = {}
         for index, entry in enumerate(self.backends):
             if (entry.backend, entry.revision) in status:
@@ -376,3 +371,13 @@ class Report:
     def dumps(self) -> str:
         """The report as JSON text."""
         return codec.dumps(self.to_json(), indent=1)
+
+
+def check_time(time: str, path: str) -> None:
+    """Raise ContractError for what is no ISO 8601 time in UTC."""
+    try:
+        offset = datetime.fromisoformat(time).utcoffset()
+    except ValueError as error:
+        raise ContractError(path, f"{time!r} is no ISO 8601 time") from error
+    if offset != timedelta(0):
+        raise ContractError(path, "must be in UTC")

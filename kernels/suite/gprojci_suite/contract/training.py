@@ -4,12 +4,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.errors import ContractError
-from gprojci_suite.contract.report import Environment, Ruler
+from gprojci_suite.contract.report import Environment, Ruler, check_time
 from gprojci_suite.contract.vocabulary import Positions, Projection, TrainingStatus
 
 Kind = Literal["gprojci-training/1"]
@@ -311,12 +310,7 @@ class TrainingReport:
     def check(self, path: str) -> None:
         """Raise ContractError for a wrong name or time, a run that is there twice, or seeds that do not match."""
         check_name(self.name, f"{path}.name")
-        try:
-            offset = datetime.fromisoformat(self.created_at).utcoffset()
-        except ValueError as error:
-            raise ContractError(f"{path}.created_at", f"{self.created_at!r} is no ISO 8601 time") from error
-        if offset != timedelta(0):
-            raise ContractError(f"{path}.created_at", "must be in UTC")
+        check_time(self.created_at, f"{path}.created_at")
         if len(self.runs) > MAX_RUNS:
             raise ContractError(f"{path}.runs", f"more than {MAX_RUNS}")
         seen: set[tuple[str, int]] = set()
