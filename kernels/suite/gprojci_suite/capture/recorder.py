@@ -6,19 +6,16 @@ compiled code runs eagerly, since a compiled graph would not call them.
 """
 
 import contextlib
-import platform
 import re
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gprojci_suite import __version__
 from gprojci_suite.capture import selection
 from gprojci_suite.capture.selection import Choice
 from gprojci_suite.capture.targets import STANDARD, Call, Function, Target, Unreadable, by_name, find, read, watching
@@ -235,7 +232,7 @@ class Recorder:
             layer: selection.kept_heads(item, layer, self._heads, self._choose, f"{self._seed} {number} {layer}")
             for layer in layers
         }
-        device, total = first.call.q.device, first.call.k.shape[1]
+        total = first.call.k.shape[1]
         dropped = self._heads is not None and self._heads < total
         metadata = {
             **self._provenance,
@@ -250,10 +247,7 @@ class Recorder:
             "seed": str(self._seed),
             "function": " ".join(dict.fromkeys(record.function for record in records)),
             "batch": f"first {first.call.q.shape[0]} of {first.batch}",
-            "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
-            "torch": torch.__version__,
-            "captured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "suite": __version__,
+            **selection.origin(first.call.q.device),
         }
         if first.call.q.dtype not in DTYPES:
             metadata["rounded_from"] = str(first.call.q.dtype).removeprefix("torch.")

@@ -1,13 +1,17 @@
-"""Which heads of a captured layer are kept, and the file that holds them: whole or not at all."""
+"""Which heads of a captured layer are kept, and the file that holds them and their origin: whole or not at all."""
 
 import os
+import platform
 import random
 import statistics
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from gprojci_suite import exchange, expected
+import torch
+
+from gprojci_suite import __version__, exchange, expected
 from gprojci_suite.contract.input_file import PARTS
 from gprojci_suite.inputs import InputSet, LayerTensors, files
 
@@ -49,6 +53,16 @@ def with_heads(tensors: LayerTensors, heads: list[int]) -> LayerTensors:
     group = tensors.q.shape[1] // tensors.k.shape[1]
     queries = [head * group + i for head in heads for i in range(group)]
     return LayerTensors(tensors.q[:, queries], tensors.k[:, heads], tensors.v[:, heads], tensors.do[:, queries])
+
+
+def origin(device: torch.device) -> dict[str, str]:
+    """Metadata of any input set that is captured on a device now: on what, with what, and when."""
+    return {
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "torch": torch.__version__,
+        "captured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "suite": __version__,
+    }
 
 
 def write(path: Path, layers: Mapping[str, LayerTensors], metadata: Mapping[str, str]) -> None:

@@ -1,18 +1,15 @@
 """One run: one backend with one seed, from its first or its last saved step to its end, in a process of its own."""
 
 import math
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from gprojci_suite import __version__
 from gprojci_suite.capture import selection
 from gprojci_suite.capture.response import WARN_AT
 from gprojci_suite.contract.training import (
@@ -231,10 +228,7 @@ class Run:
             "qkv_bias": " ".join(model.biases) or "no",
             "tokens": self.setup.data.name,
             "optimizer": f"Muon {optimizer.muon_rate}, AdamW {optimizer.adamw_rate}, biases {optimizer.bias_rate}",
-            "gpu": torch.cuda.get_device_name() if self.device == "cuda" else platform.machine(),
-            "torch": torch.__version__,
-            "captured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "suite": __version__,
+            **selection.origin(record.q.device),
         }
         layers = {f"L{layer}": tensors}
         try:
