@@ -47,17 +47,14 @@ class Series:
 
     def curve(self, planned: int) -> Curve:
         """At most MAX_POINTS points for `planned` steps: means of the loss, largest norms, means of the times."""
-        width = math.ceil(planned / MAX_POINTS)
-        begins = range(0, len(self.losses), width)
-        ends = tuple(min(begin + width, len(self.losses)) for begin in begins)
-        seconds = None
-        if self.side_by_side == 1:
-            seconds = tuple(_rounded(_mean(self.seconds[begin:end])) for begin, end in zip(begins, ends, strict=True))
+        width, taken = math.ceil(planned / MAX_POINTS), len(self.losses)
+        spans = [slice(begin, min(begin + width, taken)) for begin in range(0, taken, width)]
+        timed = self.side_by_side == 1
         return Curve(
-            ends,
-            tuple(_rounded(statistics.fmean(self.losses[b:e])) for b, e in zip(begins, ends, strict=True)),
-            tuple(_rounded(_largest(self.norms[b:e])) for b, e in zip(begins, ends, strict=True)),
-            seconds,
+            steps=tuple(span.stop for span in spans),
+            loss=tuple(_rounded(statistics.fmean(self.losses[span])) for span in spans),
+            gradient_norm=tuple(_rounded(_largest(self.norms[span])) for span in spans),
+            step_seconds=tuple(_rounded(_mean(self.seconds[span])) for span in spans) if timed else None,
         )
 
     def layers(self) -> tuple[tuple[int, ...], tuple[LayerSeries, ...]]:
