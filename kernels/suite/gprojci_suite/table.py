@@ -245,6 +245,11 @@ def _milliseconds(seconds: float | None) -> str:
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells as columns, the first row underlined."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = in_columns(rows)
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, the cells of a column below each other."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from gprojci_suite.contract.training import TrainingReport, TrainingRun
+from gprojci_suite.table import in_columns
 
 HEADER = (
     "backend",
@@ -23,9 +24,7 @@ def render(report: TrainingReport) -> str:
     """The table, and below it what was written, and what befell the runs that were not completed."""
     backends = dict.fromkeys(run.backend for run in report.runs)
     rows = [HEADER, *(_row([run for run in report.runs if run.backend == name]) for name in backends)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    lines = [f"{report.name}, {report.setup.steps} steps"]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [f"{report.name}, {report.setup.steps} steps", *in_columns(rows)]
     for run in report.runs:
         if run.detail is not None and not _never_begun(run):
             loss = "" if run.final_loss is None else f", loss {run.final_loss:.4f}"
