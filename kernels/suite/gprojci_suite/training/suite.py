@@ -1,6 +1,5 @@
 """All runs of a command: a process each, some side by side, and the report of what their folders hold."""
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -99,8 +98,7 @@ def train(
     ]
     side_by_side = min(plan.side_by_side, len(waiting))
     under_way: list[_Process] = []
-    with contextlib.ExitStack() as stack:
-        stack.callback(_kill_all, under_way)
+    try:
         while waiting or under_way:
             while waiting and len(under_way) < side_by_side and ending.reason is None:
                 left = None if plan.seconds is None else plan.seconds - (time.monotonic() - begin)
@@ -123,6 +121,9 @@ def train(
                 reported = time.monotonic()
                 keep(_report(plan, story, machine))
             time.sleep(POLL_SECONDS)
+    finally:
+        for item in under_way:
+            _kill(item)
     return _report(plan, story, machine)
 
 
@@ -209,11 +210,6 @@ def _end(under_way: Sequence[_Process]) -> None:
             item.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             _kill(item)
-
-
-def _kill_all(under_way: Sequence[_Process]) -> None:
-    for item in under_way:
-        _kill(item)
 
 
 def _kill(item: _Process) -> None:
