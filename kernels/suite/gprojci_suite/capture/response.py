@@ -14,8 +14,6 @@ from torch import Tensor
 
 from gprojci_suite.peers.preprocessing import keycenter_exact
 
-VANISHING = 1e-4
-"""As in the accuracy suite: a head whose dq is below this fraction of the largest says nothing."""
 WARN_AT = 0.1
 """Response from which a run is worth a warning: a tenth of dq is the offset's, and not the gradient's."""
 

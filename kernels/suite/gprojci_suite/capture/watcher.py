@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gprojci_suite.capture.response import VANISHING, WARN_AT, key_shift_response
+from gprojci_suite.accuracy import VANISHING
+from gprojci_suite.capture.response import WARN_AT, key_shift_response
 from gprojci_suite.capture.targets import (
     NAMES,
     STANDARD,
