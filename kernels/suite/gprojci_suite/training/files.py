@@ -28,6 +28,11 @@ def replace(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         os.close(folder)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """The same with a text."""
+    replace(path, lambda file: file.write(text.encode()))
+
+
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
     """Replace the checkpoint of a run."""
     replace(folder / CHECKPOINT, lambda file: torch.save(state, file))
@@ -46,7 +51,7 @@ def save_run(folder: Path, run: TrainingRun) -> None:
     """Replace what is known of a run."""
     text = codec.dumps(codec.encode(run))
     codec.decode(TrainingRun, codec.loads(text))
-    replace(folder / RUN, lambda file: file.write(text.encode()))
+    replace_text(folder / RUN, text)
 
 
 def load_run(folder: Path) -> TrainingRun | None:

@@ -132,7 +132,7 @@ def write(report: TrainingReport, path: Path) -> None:
     text = report.dumps()
     TrainingReport.loads(text)
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, lambda file: file.write(text.encode() + b"\n"))
+    files.replace_text(path, text + "\n")
 
 
 def _story(plan: Plan) -> Story:
@@ -141,7 +141,7 @@ def _story(plan: Plan) -> Story:
     if not path.exists():
         plan.directory.mkdir(parents=True, exist_ok=True)
         story = Story(plan.name, datetime.now(UTC).isoformat(timespec="seconds"), plan.setup)
-        files.replace(path, lambda file: file.write(codec.dumps(codec.encode(story)).encode()))
+        files.replace_text(path, codec.dumps(codec.encode(story)))
         return story
     if not plan.resume:
         raise InputError(
@@ -193,7 +193,7 @@ def _start(plan: Plan, backend: str, seed: int, side_by_side: int, seconds: floa
         checkpoint_every=plan.checkpoint_every,
     )
     file = folder / files.SETTINGS
-    files.replace(file, lambda out: out.write(codec.dumps(codec.encode(settings)).encode()))
+    files.replace_text(file, codec.dumps(codec.encode(settings)))
     with (folder / files.LOG).open("ab") as log:
         command = [sys.executable, "-m", "gprojci_suite.training.worker", str(file), str(os.getpid())]
         # A session of its own: Ctrl-C is for the parent, which asks the runs to end.
