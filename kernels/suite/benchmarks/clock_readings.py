@@ -7,6 +7,7 @@ spins in it, the calls by the child's clock, and what is left beside: that of re
 """
 
 import argparse
+import contextlib
 import random
 import statistics
 import sys
@@ -29,15 +30,23 @@ ROUNDS = 12
 
 
 class Backend:
-    """A peer's process with a case loaded."""
+    """A peer's process."""
 
-    def __init__(self, options: argparse.Namespace, directory: Path) -> None:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.limits = LimitsSpec()
         self.process = BackendProcess(sys.executable, directory, available_threads(), self.limits, Ending())
+
+    def close(self) -> None:
+        """End it."""
+        self.process.close()
+
+    def load(self, options: argparse.Namespace) -> None:
+        """Load the peer and its case; raises BackendFailure."""
         start = {"peer": options.backend, "entry": None, "site": "", "path": None}
         self.ask("start", **start, device=options.device, threads=available_threads())
         sizes = [int(size) for size in options.shape.split("x")]
-        file = directory / "case.safetensors"
+        file = self.directory / "case.safetensors"
         exchange.save(file, {name: torch.randn(*sizes).to(torch.bfloat16) for name in ("q", "k", "v", "do")})
         self.ask("load", file=str(file), causal=True, softmax_scale=sizes[3] ** -0.5)
 
@@ -67,15 +76,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="when to stop reading (default: 15)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gprojci-clock-") as directory:
-        backend = None
         try:
-            backend = Backend(options, Path(directory))
-            _read(backend, options.seconds)
+            with contextlib.closing(Backend(Path(directory))) as backend:
+                backend.load(options)
+                _read(backend, options.seconds)
         except BackendFailure as failure:
             raise SystemExit(str(failure)) from failure
-        finally:
-            if backend is not None:
-                backend.process.close()
 
 
 def _read(backend: Backend, seconds: float) -> None:
