@@ -65,8 +65,7 @@ class Database:
 
     def migrate(self) -> None:
         """Brings the schema to the newest revision; does nothing where it is there already."""
-        config = Config()
-        config.set_main_option("script_location", str(migrations_directory()))
+        config = alembic_config()
         with self.engine.connect() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -75,6 +74,13 @@ class Database:
     def close(self) -> None:
         """Gives all connections back."""
         self.engine.dispose()
+
+
+def alembic_config() -> Config:
+    """Alembic's configuration for our migrations; its commands take the connection from `attributes["connection"]`."""
+    config = Config()
+    config.set_main_option("script_location", str(migrations_directory()))
+    return config
 
 
 def among(session: Session, of: ColumnElement[int] | InstrumentedAttribute[int], numbers: Iterable[int]) -> Any:

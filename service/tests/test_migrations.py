@@ -12,6 +12,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from gprojci_service.context import Context
+from gprojci_service.database import alembic_config
 from gprojci_service.models import (
     Base,
     Commit,
@@ -36,8 +37,7 @@ def test_migrations_and_models_agree(settings):
 def test_migrating_twice_changes_nothing_and_down_removes_everything(settings):
     context = Context.open(settings)
     context.database.migrate()
-    config = Config()
-    config.set_main_option("script_location", str(migrations_directory()))
+    config = alembic_config()
     with context.database.engine.connect() as connection:
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
@@ -56,8 +56,7 @@ def test_reports_to_github_survive_the_way_down_and_up(settings):
         session.flush()
         told = {"kind": "check_run", "phase": "created", "method": "POST", "path": "/repos/o/r/check-runs"}
         session.add(GithubReport(job_id=job.id, payload={"name": "x"}, check_run_id=7, **told))
-    config = Config()
-    config.set_main_option("script_location", str(migrations_directory()))
+    config = alembic_config()
     with context.database.engine.connect() as connection:
         config.attributes["connection"] = connection
         command.downgrade(config, "0003")
@@ -91,8 +90,7 @@ def test_regressions_of_the_older_schema_are_carried_over(settings):
         judged = {"verdict": "fail", "summary": "x", "evidence": evidence, "policy": {}}
         session.add(Verdict(job_id=job.id, project_id=project.id, head_sha="a" * 40, **judged))
         job_id = job.id
-    config = Config()
-    config.set_main_option("script_location", str(migrations_directory()))
+    config = alembic_config()
     with context.database.engine.connect() as connection:
         config.attributes["connection"] = connection
         command.downgrade(config, "0004")

@@ -10,14 +10,14 @@ from pathlib import Path
 import psycopg
 import pytest
 from alembic import command
-from alembic.config import Config
 from alembic.script import ScriptDirectory
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, create_engine, event, func, inspect, select, text
 
 from gprojci_service.app import create_app
+from gprojci_service.database import alembic_config
 from gprojci_service.models import Base, Commit
-from gprojci_service.settings import load_settings, migrations_directory
+from gprojci_service.settings import load_settings
 
 OLD = {path.stem: path for path in sorted((Path(__file__).parent / "old_databases").glob("*.sql"))}
 NO_BROKER = "redis://127.0.0.1:9/0"
@@ -39,14 +39,8 @@ UNCHECKED = "0009"
 """The last revision that was made before its locks were looked at."""
 
 
-def config_of(engine: Engine) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(migrations_directory()))
-    return config
-
-
 def migrate(engine: Engine, revision: str) -> None:
-    config = config_of(engine)
+    config = alembic_config()
     with engine.connect() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
@@ -130,7 +124,7 @@ def statements(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -
     directory = tmp_path_factory.mktemp("statements")
     migrate(engine, UNCHECKED)
     found = {}
-    for script in reversed(list(ScriptDirectory.from_config(config_of(engine)).walk_revisions(UNCHECKED, "head"))):
+    for script in reversed(list(ScriptDirectory.from_config(alembic_config()).walk_revisions(UNCHECKED, "head"))):
         if script.revision == UNCHECKED:
             continue
         executed.clear()

@@ -15,13 +15,13 @@ import psutil
 import psycopg
 import pytest
 from alembic import command
-from alembic.config import Config
 from deployment import BIN, PASSED_ON, SECRET, free_port
 
 from gprojci_service.access import service as access
 from gprojci_service.context import Context
+from gprojci_service.database import alembic_config
 from gprojci_service.models import Attempt, Job, LogChunk, Project, Worker, now
-from gprojci_service.settings import load_settings, migrations_directory
+from gprojci_service.settings import load_settings
 
 
 def test_a_build_without_disk_says_nothing_of_the_commit(service: Any, namespaces: None) -> None:
@@ -114,8 +114,7 @@ def test_the_schema_changes_while_workers_work(service: Any) -> None:
             connection.execute("ALTER TABLE attempt ADD COLUMN fault text")
             connection.execute("ALTER TABLE job ADD COLUMN fault text DEFAULT 'x'")
             time.sleep(1.5)
-        config = Config()
-        config.set_main_option("script_location", str(migrations_directory()))
+        config = alembic_config()
         with service.context.database.engine.connect() as connection:
             config.attributes["connection"] = connection
             command.downgrade(config, "-1")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from alembic.config import Config
+from functools import cache
+
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from kombu.exceptions import OperationalError
@@ -10,9 +11,9 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from gprojci_service.context import Context
+from gprojci_service.database import alembic_config
 from gprojci_service.operating.schemas import Ready
 from gprojci_service.queue import SERVICE_QUEUE
-from gprojci_service.settings import migrations_directory
 
 
 def ready(context: Context) -> Ready:
@@ -42,11 +43,10 @@ def schema_revision(context: Context) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
+@cache
 def newest_revision() -> str:
-    """The revision that this version was made for."""
-    config = Config()
-    config.set_main_option("script_location", str(migrations_directory()))
-    newest = ScriptDirectory.from_config(config).get_current_head()
+    """The revision that this version was made for; every migration is imported to find it."""
+    newest = ScriptDirectory.from_config(alembic_config()).get_current_head()
     assert newest is not None
     return newest
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from alembic import command
-from alembic.config import Config
 from sqlalchemy import Boolean, MetaData, Table, create_engine, select, type_coerce
 from sqlalchemy.orm import Session
 from sqlalchemy.types import NullType
 
+from gprojci_service.database import alembic_config
 from gprojci_service.models import (
     Attempt,
     Base,
@@ -38,7 +38,6 @@ from gprojci_service.models import (
     Worker,
 )
 from gprojci_service.models.base import now
-from gprojci_service.settings import migrations_directory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import report_parts as parts
@@ -174,8 +173,7 @@ def _literal(kind: Any, value: Any) -> str:
 def main(revision: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         url = f"sqlite:///{directory}/old.sqlite"
-        engine, config = create_engine(url), Config()
-        config.set_main_option("script_location", str(migrations_directory()))
+        engine, config = create_engine(url), alembic_config()
         with engine.connect() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
