@@ -9,12 +9,11 @@ from fastapi.concurrency import run_in_threadpool
 
 from gprojci_service.access import audit
 from gprojci_service.access.service import SessionDep, authorize_upload, require_read, require_write
-from gprojci_service.errors import InvalidRequest
 from gprojci_service.identifier import RowId
 from gprojci_service.models import ImportedReport
 from gprojci_service.reports import repository, service
 from gprojci_service.reports.schemas import ImportedReportOut
-from gprojci_service.request_body import read_limited
+from gprojci_service.request_body import read_report
 
 router = APIRouter(prefix="/reports", tags=["imported reports"])
 READ, WRITE = Depends(require_read, scope="function"), Depends(require_write, scope="function")
@@ -40,13 +39,7 @@ async def import_report(
     title: Annotated[str, Query(min_length=1, max_length=200)],
 ) -> ImportedReportOut:
     """Takes a report as `gprojci-suite bench --json` wrote it; the same one again: 200, under the new title."""
-    limit = request.app.state.settings.max_report_bytes
-    body = await read_limited(request, limit, "GPROJCI_MAX_REPORT_BYTES")
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidRequest("the body is not JSON text in UTF-8; send the report uncompressed") from error
-    taken, new = await run_in_threadpool(_take, request, imported_by, title, text)
+    taken, new = await run_in_threadpool(_take, request, imported_by, title, await read_report(request))
     response.status_code = 201 if new else 200
     return taken
 

@@ -11,9 +11,8 @@ from fastapi.responses import StreamingResponse
 
 from gprojci_service.access import audit
 from gprojci_service.access.service import SessionDep, authorize_upload, require_read, require_write
-from gprojci_service.errors import InvalidRequest
 from gprojci_service.models import Training, TrainingRun
-from gprojci_service.request_body import read_limited
+from gprojci_service.request_body import read_report
 from gprojci_service.training import export, repository, service, summary
 from gprojci_service.training.schemas import BackendOut, RunOut, SummaryOut, TakenOut, TrainingName, TrainingOut
 
@@ -41,18 +40,13 @@ async def put_training(
     A run replaces the one of the same backend and seed, unless what is there is newer; other runs stay. 409 for a
     report of another setup, ruler or hardware than the runs of that name, 413 too large, 422 no training report.
     """
-    limit = request.app.state.settings.max_report_bytes
-    body = await read_limited(request, limit, "GPROJCI_MAX_REPORT_BYTES")
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidRequest("the body is not JSON text in UTF-8; send the report uncompressed") from error
-    taken, new = await run_in_threadpool(_take, request, name, text, sent_by, limit)
+    taken, new = await run_in_threadpool(_take, request, name, await read_report(request), sent_by)
     response.status_code = 201 if new else 200
     return taken
 
 
-def _take(request: Request, name: str, text: str, sent_by: str, limit: int) -> tuple[TakenOut, bool]:
+def _take(request: Request, name: str, text: str, sent_by: str) -> tuple[TakenOut, bool]:
+    limit = request.app.state.settings.max_report_bytes
     with request.app.state.database.session(writes=True) as session:
         audit.note(session, request, audit.Actor(sent_by, "token"))
         taken = service.take(session, name, text, sent_by=sent_by, limit=limit)
