@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,10 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 POLL_SECONDS = 2.0
 # A service that is started anew must not end a script that waits for it.
 OUTAGE_SECONDS = 60.0
+OUTPUT = click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write; default: standard output."
+)
+"""Of commands that `write`."""
 _URL, _TOKEN, _JSON = "gprojci.url", "gprojci.token", "gprojci.json"
 
 
@@ -136,6 +141,18 @@ def answer(client: httpx.Client, method: str, path: str, **request: Any) -> http
     if not response.is_success:
         end(response)
     return response
+
+
+def write(client: httpx.Client, path: str, output: Path | None, **request: Any) -> None:
+    """Writes the body of a GET's answer into a file, or to the standard output, as it comes; errors as `answer`."""
+    with client.stream("GET", path, **request) as response:
+        if not response.is_success:
+            response.read()
+            end(response)
+        # Atomic: a file that is there is whole.
+        with click.open_file(str(output or "-"), "wb", atomic=output is not None) as target:
+            for chunk in response.iter_bytes():
+                target.write(chunk)
 
 
 def end(response: httpx.Response) -> None:

@@ -11,7 +11,7 @@ import click
 import httpx
 
 from gprojci_service import local_git
-from gprojci_service.client import ServiceCommand, call, end, show, table, wants_json
+from gprojci_service.client import OUTPUT, ServiceCommand, call, show, table, wants_json, write
 from gprojci_service.jobs.commands import is_job
 from gprojci_service.pages.formatting import DASH, fraction, ratio, seconds, signed_percent
 
@@ -72,9 +72,7 @@ def _row(change: dict[str, Any]) -> tuple[str, ...]:
 @click.option("--case", help="Only this input set, shape or model.")
 @click.option("--hardware", help="Only this hardware class, as reports name it.")
 @click.option("--since", type=click.DateTime(), help="Only what was measured since then (UTC).")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write; default: standard output."
-)
+@OUTPUT
 @click.pass_obj
 def export(
     client: httpx.Client,
@@ -89,11 +87,4 @@ def export(
     name = local_git.project_named(client, project)
     chosen = {"format": form or ("jsonl" if wants_json() else "csv"), "since": since.isoformat() if since else None}
     parameters = {key: value for key, value in {**chosen, **filters}.items() if value}
-    with client.stream("GET", f"/projects/{name}/samples", params=parameters, timeout=300) as response:
-        if not response.is_success:
-            response.read()
-            end(response)
-        # Atomic: a file that is there is whole.
-        with click.open_file(str(output or "-"), "wb", atomic=output is not None) as target:
-            for chunk in response.iter_bytes():
-                target.write(chunk)
+    write(client, f"/projects/{name}/samples", output, params=parameters, timeout=300)

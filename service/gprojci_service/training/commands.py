@@ -15,7 +15,7 @@ from urllib.parse import quote
 import click
 import httpx
 
-from gprojci_service.client import ServiceGroup, answer, call, end, note, page, show, table
+from gprojci_service.client import OUTPUT, ServiceGroup, answer, call, end, note, page, show, table, write
 from gprojci_service.pages.formatting import DASH, fraction, number, seconds
 from gprojci_suite.contract.training import is_training
 
@@ -191,21 +191,12 @@ def _spread(value: dict[str, Any] | None, words: Any) -> str:
 @training.command("export")
 @click.argument("name")
 @click.option("--format", "form", type=click.Choice(["json", "csv"]), default="json", show_default=True)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write; default: standard output."
-)
+@OUTPUT
 @click.pass_obj
 def training_export(client: httpx.Client, name: str, form: str, output: Path | None) -> None:
     """Writes all runs as one report (json), or every series, one value a line (csv)."""
     path = _path(name) + ("/series.csv" if form == "csv" else "")
-    with client.stream("GET", path, timeout=SEND_TIMEOUT) as response:
-        if not response.is_success:
-            response.read()
-            end(response)
-        # Atomic: a file that is there is whole.
-        with click.open_file(str(output or "-"), "wb", atomic=output is not None) as target:
-            for chunk in response.iter_bytes():
-                target.write(chunk)
+    write(client, path, output, timeout=SEND_TIMEOUT)
 
 
 @training.command("remove")
