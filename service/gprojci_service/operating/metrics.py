@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from gprojci_service import __version__
 from gprojci_service.context import Context
 from gprojci_service.jobs.usage import usage
-from gprojci_service.models import Attempt, now
+from gprojci_service.models import Attempt, Worker, now
 from gprojci_service.operating import repository
 from gprojci_service.queue import SERVICE_QUEUE, measure_queue
 from gprojci_service.settings import Settings
@@ -47,12 +47,12 @@ class _Service(Collector):
         moment = now()
         yield _gauge("gprojci_build_info", "Version of the service.", {(("version", __version__),): 1.0})
         with self.context.database.session(writes=False) as session:
-            hardware = {worker.hardware for worker, _ in repository.workers(session)}
+            workers = repository.workers(session)
             yield from _jobs(session, moment)
-            yield from _workers(session, self.context.settings, moment)
+            yield _workers(workers, self.context.settings, moment)
             yield from _last_hour(session, self.context.settings, moment)
             yield from _lags(session, moment)
-        yield from _broker(self.context, hardware)
+        yield from _broker(self.context, {worker.hardware for worker, _ in workers})
 
 
 Values = dict[tuple[tuple[str, str], ...], float]
@@ -93,16 +93,16 @@ def _jobs(session: Session, moment: datetime) -> Iterator[Metric]:
     yield _counter("gprojci_attempts", "Attempts by what became of them.", tries)
 
 
-def _workers(session: Session, settings: Settings, moment: datetime) -> Iterator[Metric]:
+def _workers(workers: Iterable[tuple[Worker, bool]], settings: Settings, moment: datetime) -> Metric:
     counts: dict[tuple[str, str], int] = defaultdict(int)
     silent = timedelta(seconds=settings.lease_seconds)
-    for worker, busy in repository.workers(session):
+    for worker, busy in workers:
         state = "busy" if busy else "away" if worker.last_seen_at < moment - silent else "idle"
         counts[worker.hardware, "drained" if worker.draining_at and state == "idle" else state] += 1
     values: Values = {
         (("hardware", hardware), ("state", state)): number for (hardware, state), number in counts.items()
     }
-    yield _gauge("gprojci_workers", "Workers: busy, idle, drained, or away, silent for longer than a lease.", values)
+    return _gauge("gprojci_workers", "Workers: busy, idle, drained, or away, silent for longer than a lease.", values)
 
 
 def _last_hour(session: Session, settings: Settings, moment: datetime) -> Iterator[Metric]:
