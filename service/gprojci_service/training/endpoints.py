@@ -50,8 +50,7 @@ def _take(request: Request, name: str, text: str, sent_by: str) -> tuple[TakenOu
     with request.app.state.database.session(writes=True) as session:
         audit.note(session, request, audit.Actor(sent_by, "token"))
         taken = service.take(session, name, text, sent_by=sent_by, limit=limit)
-        runs = repository.runs(session, [taken.training])
-        return TakenOut(**_shown(taken.training, runs), older=list(taken.older)), taken.new
+        return TakenOut(**_shown(taken.training, taken.runs), older=list(taken.older)), taken.new
 
 
 def _shown(training: Training, runs: Sequence[TrainingRun]) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class Taken:
     """What became of a report."""
 
     training: Training
+    runs: Sequence[TrainingRun]
+    """All that are there now."""
     new: bool
     """Whether it is the first of its name."""
     older: tuple[str, ...]
@@ -89,7 +91,7 @@ def take(session: Session, name: str, text: str, *, sent_by: str, limit: int) ->
         commands = dict.fromkeys([*training.repro.splitlines(), *report.repro.splitlines()])
         training.repro = "\n".join([*commands][-MAX_COMMANDS:])
     session.flush()
-    return Taken(training, new, tuple(older))
+    return Taken(training, rows, new, tuple(older))
 
 
 def _read(name: str, text: str) -> tuple[TrainingReport, dict[str, Any]]:
