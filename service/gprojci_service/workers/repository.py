@@ -20,8 +20,8 @@ def all_workers(session: Session) -> Sequence[Worker]:
 
 def jobs_by_worker(session: Session) -> dict[int, int]:
     """The job that each busy worker measures."""
-    running = select(Attempt).where(Attempt.state == "running").order_by(Attempt.id)
-    return {attempt.worker_id: attempt.job_id for attempt in session.scalars(running)}
+    running = select(Attempt.worker_id, Attempt.job_id).where(Attempt.state == "running").order_by(Attempt.id)
+    return dict(session.execute(running).all())
 
 
 def log_chunk(session: Session, attempt_id: int, sequence: int) -> LogChunk | None:
