@@ -18,6 +18,8 @@ from gprojci_service.regressions.steps import FIRST, Point, Step, find_steps
 
 REPORTS = 400
 """How many reports of the default branch are looked back at."""
+AT_ONCE = 100
+"""Series whose values are in memory at a time, where only their steps are wanted."""
 _NO_ERROR = 1e-9  # an error of exactly zero has no logarithm
 _INTERVAL_TO_SIGMA = 2 * 1.96  # of a 95% interval
 
@@ -63,27 +65,28 @@ def branch(session: Session, project: Project) -> Branch:
     Of each session only the value of the head counts. A base is measured in the session of its child, so with it
     neighbours would share their noise. Peers and the anchor are no work of the commit's: their steps open nothing.
     """
-    commits, found = _measured(session, project, ("head",), None)
+    commits, found = _measured(session, repository.measured_reports(session, project, REPORTS), ("head",), None)
     judged = sum(len(curve.points) > FIRST for curve in found)
     return Branch(commits, tuple((curve, tuple(find_steps(curve.points, series=judged))) for curve in found))
 
 
-def steps_of(session: Session, project: Project, series_ids: Sequence[int], *, series: int) -> list[SeriesStep]:
-    """The steps of some series of the default branch, peers too, for information; `series` is how many are looked at
-    in the project."""
-    _, found = _measured(session, project, ("head", "ruler"), series_ids)
+def steps(session: Session, project: Project) -> list[SeriesStep]:
+    """The steps of every series of the default branch that is looked at, peers too, for information."""
+    reports = repository.measured_reports(session, project, REPORTS)
+    series_ids = repository.watched_series(session, project.id)
+    parts = (series_ids[start : start + AT_ONCE] for start in range(0, len(series_ids), AT_ONCE))
     return [
         SeriesStep(series_id=curve.series.id, commit_id=curve.commits[step.index].id, change=step.change)
-        for curve in found
-        for step in find_steps(curve.points, series=series)
+        for part in parts
+        for curve in _measured(session, reports, ("head", "ruler"), part)[1]
+        for step in find_steps(curve.points, series=len(series_ids))
     ]
 
 
 def _measured(
-    session: Session, project: Project, revisions: Sequence[str], series_ids: Sequence[int] | None
+    session: Session, reports: Sequence[int], revisions: Sequence[str], series_ids: Sequence[int] | None
 ) -> tuple[tuple[Commit, ...], list[Curve]]:
     values: dict[int, dict[int, list[Measured]]] = defaultdict(lambda: defaultdict(list))
-    reports = repository.measured_reports(session, project, REPORTS)
     for value in repository.measured_values(session, reports, revisions, series_ids):
         values[value.series_id][value.commit_id].append(value)
     commits = tuple(in_order(repository.commits(session, {commit for at in values.values() for commit in at})))

@@ -6,9 +6,6 @@ from gprojci_service.database import Database
 from gprojci_service.models import Project, SeriesStep
 from gprojci_service.regressions import curves, repository
 
-AT_ONCE = 100
-"""Series whose values are in memory at a time."""
-
 
 def keep(database: Database, project_id: int) -> None:
     """Brings the kept steps up to the newest results. What is long about it, the finding, is done before anything is
@@ -32,8 +29,4 @@ def find(database: Database, project_id: int) -> list[SeriesStep]:
     """The steps of every series of a project that is looked at."""
     with database.session(writes=False) as session:
         project = session.get(Project, project_id)
-        if project is None:
-            return []
-        watched = repository.watched_series(session, project_id)
-        parts = (watched[start : start + AT_ONCE] for start in range(0, len(watched), AT_ONCE))
-        return [step for part in parts for step in curves.steps_of(session, project, part, series=len(watched))]
+        return [] if project is None else curves.steps(session, project)
