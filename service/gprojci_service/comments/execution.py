@@ -1,7 +1,6 @@
 """Carries out the commands of a comment: whether its author may, what GitHub knows of the pull request, then each one.
 
-Sources: GitHub's REST documentation, "Get repository permissions for a user", "Get a pull request", "Get a commit",
-"Compare two commits".
+Sources: GitHub's REST documentation, "Get a pull request", "Get a commit", "Compare two commits".
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from gprojci_service.comments import language, repository, service
 from gprojci_service.comments.language import Command, CommandUnclear
 from gprojci_service.errors import Conflict, ServiceError
 from gprojci_service.gate import overrides
-from gprojci_service.github import pull_request_comment
+from gprojci_service.github import people, pull_request_comment
 from gprojci_service.github.client import GitHub, read
 from gprojci_service.github.markdown import prose
 from gprojci_service.github.rest import Failure
@@ -34,7 +33,7 @@ from gprojci_service.webhooks import events
 from gprojci_service.webhooks.schemas import PullRequestAsked
 
 MAY_WRITE = ("write", "admin")
-"""GitHub's `permission`; the role `maintain` is given as write, custom roles as what they stand on."""
+"""Of GitHub's permissions."""
 SETTLED = timedelta(minutes=1)
 """A commit that came later than this before a comment may not be what its author saw: its whole SHA is asked for."""
 LONGEST_TEXT = 1000
@@ -43,10 +42,6 @@ LONGEST_TEXT = 1000
 
 class CommandRefused(Conflict):
     """The command is clear and cannot be carried out now."""
-
-
-class _Permission(BaseModel):
-    permission: str
 
 
 class _Commit(BaseModel):
@@ -73,15 +68,8 @@ def ask(github: GitHub, project_name: str, comment: PullRequestComment) -> Asked
     Raises:
         Failure: GitHub does not answer, or does not let itself be asked.
     """
-    path = f"/repos/{quote(project_name)}"
-    try:
-        author = quote(comment.author, safe="")
-        allowed = read(github, f"{path}/collaborators/{author}/permission", _Permission).permission in MAY_WRITE
-    except Failure as failure:
-        if failure.status != 404:  # a 404 says that there is no such user
-            raise
-        allowed = False
-    if not allowed:
+    path, found = f"/repos/{quote(project_name)}", people.permission(github, project_name, comment.author)
+    if found is None or found.permission not in MAY_WRITE:
         return Asked(None)
     asked = Asked(read(github, f"{path}/pulls/{comment.number}", PullRequestAsked))
     for sha in {command.sha for command in map(_parsed, comment.lines) if command and command.name == "baseline"}:

@@ -30,7 +30,7 @@ VALID_FOR = timedelta(minutes=10)
 """How long somebody may look at GitHub's page; its code lasts as long."""
 Role = Literal["reader", "maintainer", "admin"]
 ROLES: dict[str, Role] = {"read": "reader", "write": "maintainer", "admin": "admin"}
-"""By GitHub's `permission`, which gives `triage` as read, `maintain` as write, custom roles as what they stand on."""
+"""By GitHub's `permission`."""
 _AUDIENCE = "sign-in with GitHub"
 
 
@@ -58,8 +58,11 @@ class _User(BaseModel):
     login: str
 
 
-class _Permission(BaseModel):
+class Permission(BaseModel):
+    """What an account may do in a repository, and whose it is."""
+
     permission: str
+    """read, write, admin or none: `triage` is read, `maintain` is write, custom roles are what they stand on."""
     user: _User | None = None
 
 
@@ -113,16 +116,27 @@ def role(github: GitHub, project: str, github_id: int, login: str) -> Role | Non
     Raises:
         GitHubSilent: GitHub does not answer, or does not let itself be asked.
     """
-    path = f"/repos/{quote(project)}/collaborators/{quote(login, safe='')}/permission"
     try:
-        found = read(github, path, _Permission)
+        found = permission(github, project, login)
+    except Failure as failure:
+        raise GitHubSilent(f"GitHub does not say what you may do in {project} ({failure}); try again") from failure
+    if found is None or found.user is None or found.user.id != github_id:  # somebody else has the name by now
+        return None
+    return ROLES.get(found.permission)
+
+
+def permission(github: GitHub, project: str, login: str) -> Permission | None:
+    """What GitHub says that whoever is called so may do in a repository; None where nobody is.
+
+    Raises:
+        Failure: GitHub does not answer, or does not let itself be asked.
+    """
+    try:
+        return read(github, f"/repos/{quote(project)}/collaborators/{quote(login, safe='')}/permission", Permission)
     except Failure as failure:
         if failure.status == 404:
             return None
-        raise GitHubSilent(f"GitHub does not say what you may do in {project} ({failure}); try again") from failure
-    if found.user is None or found.user.id != github_id:  # somebody else has the name by now
-        return None
-    return ROLES.get(found.permission)
+        raise
 
 
 def _exchange(address: str, fields: dict[str, Any]) -> str:
