@@ -222,7 +222,7 @@ def make_report() -> Callable[..., dict[str, Any]]:
             "repro": "gprojci-suite bench",
             "ruler": {"version": "0.1.0", "revision": "f" * 40},
             "subjects": [_subject(revision) for revision in revisions],
-            "environment": _environment(),
+            "environment": parts.environment("cpu-x86-64") | {"packages": {"torch": "2.13.0"}},
             "backends": [parts.backend("gproj", revision, "subject") for revision in revisions]
             + [parts.backend("sdpa-math", "ruler", "anchor")],
             "inputs": [parts.input_set("late-keybias")],
@@ -246,23 +246,3 @@ def make_report() -> Callable[..., dict[str, Any]]:
 def _subject(revision: str) -> dict[str, Any]:
     commit = HEAD if revision == "head" else BASE
     return {"backend": "gproj", "revision": revision, "commit": commit, "build_key": "k", "entry": "gproj:attention"}
-
-
-def _environment() -> dict[str, Any]:
-    return {
-        "device": "cpu",
-        "device_name": "a CPU",
-        "hardware": "cpu-x86-64",
-        "platform": "Linux",
-        "python": "3.11.7",
-        "torch": "2.13.0",
-        "cuda": None,
-        "driver": None,
-        "cpu_count": 2,
-        "threads": 2,
-        "memory_bytes": 2**34,
-        "packages": {"torch": "2.13.0"},
-        "clocks": None,
-        "throttle_reasons": [],
-        "network": "isolated",
-    }

@@ -1,4 +1,4 @@
-"""The parts of a small report that fits the contract: one subject, one input set, one slice of dQ."""
+"""The parts of a small report that fits the contract: one subject on a CPU, one input set, one slice of dQ."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import Any
 def backend(name: str, revision: str, role: str) -> dict[str, Any]:
     """A backend that has run."""
     return {"backend": name, "revision": revision, "role": role, "status": "ok", "detail": None}
+
+
+def environment(hardware: str) -> dict[str, Any]:
+    """A CPU's, of that hardware class."""
+    machine = {"device": "cpu", "device_name": "a CPU", "hardware": hardware, "platform": "Linux", "python": "3.11.7"}
+    machine |= {"torch": "2.13.0", "cuda": None, "driver": None, "cpu_count": 2, "threads": 2, "memory_bytes": 2**34}
+    return machine | {"packages": {}, "clocks": None, "throttle_reasons": [], "network": "isolated"}
 
 
 def input_set(name: str) -> dict[str, Any]:
@@ -26,23 +33,24 @@ def input_set(name: str) -> dict[str, Any]:
     }
 
 
-def accuracy(name: str, errors: dict[str, float], *, spread: float) -> dict[str, Any]:
-    """Errors of gproj's dQ on an input set by revision; `spread` is that from run to run."""
+def accuracy(name: str, errors: dict[str, float], *, spread: float, subject: str = "gproj") -> dict[str, Any]:
+    """Errors of the subject's dQ on an input set by revision; `spread` is that from run to run."""
+    about = [({"backend": subject, "revision": revision, "input": name}, error) for revision, error in errors.items()]
     return {
-        "slices": [_slice(name, revision, error) for revision, error in errors.items()],
-        "summary": [_summary(name, revision, error, spread) for revision, error in errors.items()],
+        "slices": [_slice(one, error) for one, error in about],
+        "summary": [_summary(one, error, spread) for one, error in about],
     }
 
 
-def _slice(name: str, revision: str, error: float) -> dict[str, Any]:
-    about = {"backend": "gproj", "revision": revision, "input": name, "slice": "L1.b0.h0", "layer": "L1"}
+def _slice(about: dict[str, str], error: float) -> dict[str, Any]:
+    place = {"slice": "L1.b0.h0", "layer": "L1", "batch": 0, "head": 0}
     errors = {"rel_err": error, "scaled_abs_err": error, "p999": error, "cosine": 1.0, "reference_norm": 1.0}
-    return {**about, **errors, "batch": 0, "head": 0, "tensor": "dq", "nonfinite": 0, "vanishing": False}
+    return {**about, **place, **errors, "tensor": "dq", "nonfinite": 0, "vanishing": False}
 
 
-def _summary(name: str, revision: str, error: float, spread: float) -> dict[str, Any]:
-    about = {"backend": "gproj", "revision": revision, "input": name, "tensor": "dq", "worst_slice": "L1.b0.h0"}
-    return {**about, "median": error, "worst": error, "slices": 1, "vanishing": 0, "nonfinite": 0, "spread": spread}
+def _summary(about: dict[str, str], error: float, spread: float) -> dict[str, Any]:
+    errors = {"median": error, "worst": error, "worst_slice": "L1.b0.h0", "spread": spread}
+    return {**about, **errors, "tensor": "dq", "slices": 1, "vanishing": 0, "nonfinite": 0}
 
 
 def measurement(name: str, revision: str, case: str, seconds: float, times: int) -> dict[str, Any]:

@@ -251,9 +251,8 @@ class FaultyService(Processes):
         assert counts == (1, 1, 2), f"verdicts, reports, samples: {counts}\n{self.state()}"
         assert self.rows("SELECT verdict FROM verdict WHERE head_sha = %s", sha) == [("pass",)]
         self.wait("the attempts' processes are gone", lambda: not self.measuring(), 10)
-        query = "SELECT attempt.state, failure_kind FROM attempt JOIN job ON job.id = job_id WHERE head_sha = %s "
-        query = query.replace("failure_kind", "attempt.failure_kind")
-        return self.rows(query + "ORDER BY attempt.number", sha)
+        tries = "SELECT a.state, a.failure_kind FROM attempt a JOIN job ON job.id = job_id WHERE head_sha = %s "
+        return self.rows(tries + "ORDER BY a.number", sha)
 
     def measuring(self) -> list[psutil.Process]:
         """What runs under a ruler of these tests: builds and measurements."""
@@ -283,29 +282,9 @@ def canned_report() -> dict[str, Any]:
                 "entry": "tiny_kernel:attention",
             }
         ],
-        "environment": {
-            "device": "cpu",
-            "device_name": "scripted",
-            "hardware": "cpu",
-            "platform": "Linux",
-            "python": "3.11.7",
-            "torch": "2.13.0",
-            "cuda": None,
-            "driver": None,
-            "cpu_count": 2,
-            "threads": 2,
-            "memory_bytes": 2**34,
-            "packages": {},
-            "clocks": {},
-            "throttle_reasons": [],
-            "network": "isolated",
-        },
+        "environment": parts.environment("cpu"),
         "backends": [parts.backend("tiny", "head", "subject")],
         "inputs": [parts.input_set("synthetic:random?seq=64&heads=1")],
-        "accuracy": _tiny(parts.accuracy("synthetic:random?seq=64&heads=1", {"head": 0.002}, spread=0.0)),
+        "accuracy": parts.accuracy("synthetic:random?seq=64&heads=1", {"head": 0.002}, spread=0.0, subject="tiny"),
         "throughput": None,
     }
-
-
-def _tiny(accuracy: dict[str, Any]) -> dict[str, Any]:
-    return {name: [entry | {"backend": "tiny"} for entry in entries] for name, entries in accuracy.items()}

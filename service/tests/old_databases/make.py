@@ -125,9 +125,6 @@ def fill(session: Session) -> None:
 
 def _report() -> dict[str, Any]:
     subject = {"backend": "gproj", "build_key": "k", "entry": "gproj:attention"}
-    machine = {"device": "cpu", "device_name": "a CPU", "hardware": "cpu", "platform": "Linux", "python": "3.11.7"}
-    machine |= {"torch": "2.13.0", "cuda": None, "driver": None, "cpu_count": 2, "threads": 2, "memory_bytes": 2**34}
-    machine |= {"packages": {}, "clocks": None, "throttle_reasons": [], "network": "isolated"}
     return {
         "schema_version": 1,
         "created_at": "2026-01-02T03:04:05+00:00",
@@ -136,7 +133,7 @@ def _report() -> dict[str, Any]:
         "repro": "gprojci-suite bench",
         "ruler": {"version": "0.1.0", "revision": "f" * 40},
         "subjects": [subject | {"revision": "head", "commit": HEAD}, subject | {"revision": "base", "commit": BASE}],
-        "environment": machine,
+        "environment": parts.environment("cpu"),
         "backends": [parts.backend("gproj", revision, "subject") for revision in ("head", "base")],
         "inputs": [parts.input_set("late-keybias")],
         "accuracy": parts.accuracy("late-keybias", {"head": 0.002, "base": 0.002}, spread=0.0),
