@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gprojci_suite.contract.manifest import Build
-from gprojci_workers import sandbox
+from gprojci_workers import nvidia_smi, sandbox
 from gprojci_workers.checkout import Repository
 from gprojci_workers.failure import AttemptCancelled, AttemptFailed
 from gprojci_workers.isolation import Files
@@ -255,5 +255,4 @@ def gpu_architecture(device: str) -> str:
     """Compute capability of the GPU, or nothing on a CPU."""
     if device != "cuda":
         return ""
-    query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    return nvidia_smi.query("compute_cap")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gprojci_workers import nvidia_smi
 from gprojci_workers.failure import AttemptCancelled, AttemptFailed
 
 LOOK_SECONDS = 0.5
@@ -51,9 +51,7 @@ def hold(
 
 def visible_gpus() -> list[str]:
     """UUIDs of the GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in an order that all processes share."""
-    query = ["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"]
-    answer = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
-    rows = (line.split(",", 1) for line in answer.splitlines() if "," in line)
+    rows = (line.split(",", 1) for line in nvidia_smi.query("index,uuid").splitlines() if "," in line)
     by_index = {index.strip(): uuid.strip() for index, uuid in rows}
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from gprojci_suite.contract import RunSpec
+from gprojci_workers import nvidia_smi
 from gprojci_workers.build import ruler_facts
 from gprojci_workers.settings import Settings
 
@@ -52,5 +53,4 @@ def _ruler_revision(python: Path) -> str:
 def _driver(device: str) -> str:
     if device != "cuda":
         return ""
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    return nvidia_smi.query("driver_version")
