@@ -83,10 +83,15 @@ def alembic_config() -> Config:
     return config
 
 
+def is_postgresql(session: Session) -> bool:
+    """Whether the session is PostgreSQL's, for statements that SQLite has not."""
+    return session.get_bind().dialect.name == "postgresql"
+
+
 def among(session: Session, of: ColumnElement[int] | InstrumentedAttribute[int], numbers: Iterable[int]) -> Any:
     """Whether a column is one of many numbers. On PostgreSQL they are one parameter: hundreds of single ones take
     longer to write than their rows to find."""
-    if session.get_bind().dialect.name == "postgresql":
+    if is_postgresql(session):
         return of == any_(cast(list(numbers), ARRAY(BigInteger)))
     return of.in_(list(numbers))
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH
 from sqlalchemy.orm import Session
 
+from gprojci_service.database import is_postgresql
 from gprojci_service.models import ImportedReport, Report
 
 Stored = type[Report] | type[ImportedReport]
@@ -78,7 +79,7 @@ class Outline:
 
 def excerpt(session: Session, stored: Stored, number: int, cut: Cut) -> dict[str, Any]:
     """The JSON of a report without the entries that `cut` leaves out: it keeps to the contract where the whole does."""
-    if session.get_bind().dialect.name != "postgresql":
+    if not is_postgresql(session):
         return _excerpt(_whole(session, stored, number), cut)
     parameters: dict[str, Any] = {"number": number}
     shape = []
@@ -112,7 +113,7 @@ def _excerpt_query(stored: Stored, shape: tuple[tuple[str, str, tuple[str, ...] 
 
 def slices(session: Session, stored: Stored, number: int, wanted: Wanted) -> list[dict[str, Any]]:
     """The JSON of the wanted slices of a report."""
-    if session.get_bind().dialect.name != "postgresql":
+    if not is_postgresql(session):
         body = _whole(session, stored, number)
         return _entries((body.get("accuracy") or {}).get("slices", []), wanted)
     parameters = {"number": number, "slices": {field: list(values) for field, values in wanted.items()}}
@@ -127,7 +128,7 @@ def _slices_query(stored: Stored, fields: tuple[str, ...]) -> Select[Any]:
 
 def outline(session: Session, stored: Stored, number: int) -> Outline:
     """What there is to choose from in a report."""
-    if session.get_bind().dialect.name != "postgresql":
+    if not is_postgresql(session):
         return _outline(_whole(session, stored, number))
     found = {row[0]: row[1] for row in session.execute(_outline_query(stored), {"number": number})}
     measured, cases, against = found.get("throughput", ([], [], []))

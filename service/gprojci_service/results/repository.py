@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, and_, insert, select
 from sqlalchemy.orm import Session, aliased, defer
 
-from gprojci_service.database import among
+from gprojci_service.database import among, is_postgresql
 from gprojci_service.models import Attempt, Build, Commit, Job, LogChunk, Report, Sample, Series
 
 
@@ -95,7 +95,7 @@ SAMPLE_COLUMNS = ("series_id", "report_id", "commit_id", "revision", "value", "l
 
 def add_samples(session: Session, rows: Iterable[tuple[Any, ...]]) -> None:
     """Adds samples, each as the values of `SAMPLE_COLUMNS`; PostgreSQL takes them by COPY, a fifth of the time."""
-    if session.get_bind().dialect.name != "postgresql":
+    if not is_postgresql(session):
         session.execute(insert(Sample), [dict(zip(SAMPLE_COLUMNS, row, strict=True)) for row in rows])
         return
     driver = session.connection().connection.driver_connection

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from gprojci_service.database import is_postgresql
 from gprojci_service.models import WebhookDelivery
 
 
@@ -18,7 +19,7 @@ def add(session: Session, **values: Any) -> int | None:
 
     One statement without a savepoint: bursts of webhooks are the service's most frequent writes.
     """
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    insert = postgresql.insert if is_postgresql(session) else sqlite.insert
     statement = insert(WebhookDelivery).values(**values).on_conflict_do_nothing(index_elements=["delivery_id"])
     return session.scalar(statement.returning(WebhookDelivery.id))
 
