@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import inspect, make_url
+from sqlalchemy import inspect
 
 from gprojci_service import __version__
 from gprojci_service.context import Context
@@ -38,12 +38,11 @@ def backup(context: Context, directory: Path) -> dict[str, Any]:
     if directory.exists() and any(directory.iterdir()):
         raise ConfigurationError(f"{directory} is not empty; name a new directory")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kind = make_url(context.settings.database_url).get_backend_name()
+    kind, source = _database(context)
     revision, dump = schema_revision(context), directory / DUMPS[kind]
     if kind == "postgresql":
         _tool("pg_dump", context, "--format=custom", "--no-owner", "--no-privileges", f"--file={dump}")
     else:
-        source = make_url(context.settings.database_url).database or ""
         with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(dump)) as copy:
             live.backup(copy)
     if context.settings.upload_dir.is_dir():
@@ -68,7 +67,7 @@ def restore(context: Context, directory: Path) -> dict[str, Any]:
             not empty, or a tool fails or is missing.
     """
     manifest = _checked(directory)
-    kind = make_url(context.settings.database_url).get_backend_name()
+    kind, target = _database(context)
     if manifest["database"] != kind:
         raise ConfigurationError(f"{directory} is of {manifest['database']}, GPROJCI_DATABASE_URL of {kind}")
     if manifest["revision"] > newest_revision():
@@ -77,7 +76,7 @@ def restore(context: Context, directory: Path) -> dict[str, Any]:
             f"restore it with version {manifest['version']}"
         )
     if kind == "sqlite":
-        Path(make_url(context.settings.database_url).database or "").parent.mkdir(parents=True, exist_ok=True)
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
     if inspect(context.database.engine).get_table_names():
         raise ConfigurationError("GPROJCI_DATABASE_URL: the database is not empty; make a new one to restore into")
     context.database.close()
@@ -86,13 +85,18 @@ def restore(context: Context, directory: Path) -> dict[str, Any]:
         strict = ("--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction")
         _tool("pg_restore", context, *strict, str(dump))
     else:
-        target = Path(make_url(context.settings.database_url).database or "")
         with closing(sqlite3.connect(dump)) as copy, closing(sqlite3.connect(target)) as live:
             copy.backup(live)
     if (directory / "uploads").is_dir():
         shutil.copytree(directory / "uploads", context.settings.upload_dir, dirs_exist_ok=True)
     context.database.migrate()
     return manifest
+
+
+def _database(context: Context) -> tuple[str, str]:
+    """Its kind, and its name: with SQLite the path of its file."""
+    url = context.database.engine.url
+    return url.get_backend_name(), url.database or ""
 
 
 def _checked(directory: Path) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def _tool(name: str, context: Context, *arguments: str) -> None:
     """Runs a tool of PostgreSQL on the database; the password goes by the environment, where `ps` does not show it."""
     if shutil.which(name) is None:
         raise ConfigurationError(f"{name} is not on the PATH; install PostgreSQL's client, no older than the server")
-    url = make_url(context.settings.database_url).set(drivername="postgresql")
+    url = context.database.engine.url.set(drivername="postgresql")
     environment = {**os.environ, **({"PGPASSWORD": str(url.password)} if url.password else {})}
     address = url.set(password=None).render_as_string(hide_password=False)
     command = [name, *arguments, f"--dbname={address}"]
