@@ -68,8 +68,8 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def _new_postgres_database(postgres_server: str) -> Callable[[], str]:
-    """Makes a migrated database, as a copy of one that the real migrations made."""
+def _new_postgres_database(postgres_server: str) -> Callable[..., str]:
+    """Makes a migrated database, as a copy of one that the real migrations made, or with `template1` an empty one."""
     address = postgres_server.replace("postgresql://", "postgresql+psycopg://")
     numbers = itertools.count(1)
 
@@ -82,16 +82,16 @@ def _new_postgres_database(postgres_server: str) -> Callable[[], str]:
     context.database.migrate()
     context.database.close()
 
-    def create() -> str:
+    def create(template: str = "migrated") -> str:
         name = f"test_{next(numbers)}"
-        execute(f"CREATE DATABASE {name} TEMPLATE migrated")
+        execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return address.replace("/postgres?", f"/{name}?")
 
     return create
 
 
 @pytest.fixture
-def postgres_url(_new_postgres_database: Callable[[], str]) -> str:
+def postgres_url(_new_postgres_database: Callable[..., str]) -> str:
     """SQLAlchemy URL of an empty, migrated PostgreSQL database."""
     return _new_postgres_database()
 

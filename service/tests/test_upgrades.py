@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
@@ -48,16 +47,12 @@ def migrate(engine: Engine, revision: str) -> None:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database of either kind without any table."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'old.sqlite'}"
-        return
-    server: str = request.getfixturevalue("postgres_server")
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE upgraded")
-        yield server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", "/upgraded?")
-        connection.execute("DROP DATABASE upgraded WITH (FORCE)")
+        return f"sqlite:///{tmp_path / 'old.sqlite'}"
+    url: str = request.getfixturevalue("_new_postgres_database")("template1")
+    return url
 
 
 def load(engine: Engine, rows: str) -> dict[str, int]:
@@ -112,13 +107,11 @@ def test_there_is_a_database_of_each_release() -> None:
 
 
 @pytest.fixture(scope="module")
-def statements(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+def statements(
+    _new_postgres_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Path]]:
     """A file of what each later revision executes on PostgreSQL, as the server got it."""
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE watched")
-    engine = create_engine(
-        postgres_server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", "/watched?")
-    )
+    engine = create_engine(_new_postgres_database("template1"))
     executed: list[str] = []
     event.listen(engine, "before_cursor_execute", lambda _c, _cursor, statement, *_: executed.append(statement))
     directory = tmp_path_factory.mktemp("statements")
