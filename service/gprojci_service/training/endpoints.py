@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -27,8 +28,10 @@ _CSV = {"content": {"text/csv": {"schema": {"type": "string"}}}}
 def list_trainings(session: SessionDep, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> list[TrainingOut]:
     """Trainings, newest first, with their runs."""
     found = repository.newest(session, limit)
-    runs = repository.runs(session, found)
-    return [TrainingOut(**_shown(each, [run for run in runs if run.training_id == each.id])) for each in found]
+    runs: dict[int, list[TrainingRun]] = defaultdict(list)
+    for run in repository.runs(session, found):
+        runs[run.training_id].append(run)
+    return [TrainingOut(**_shown(each, runs[each.id])) for each in found]
 
 
 @router.put("/{name}", openapi_extra=_BODY, responses={201: {"description": "the first of its name"}})
