@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 from pathlib import Path
 from typing import Literal
@@ -149,6 +151,10 @@ class Settings(BaseSettings):
         """The secrets that a webhook may be signed with, the present one first."""
         both = (self.webhook_secret, self.webhook_secret_previous)
         return tuple(secret.get_secret_value() for secret in both if secret is not None)
+
+    def keys(self, purpose: str) -> tuple[bytes, ...]:
+        """Keys of those secrets for one purpose, so that what is signed for it is nothing for any other."""
+        return tuple(hmac.new(one.encode(), purpose.encode(), hashlib.sha256).digest() for one in self.webhook_secrets)
 
     @field_validator("public_url", "github_api_url")
     @classmethod

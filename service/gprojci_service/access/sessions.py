@@ -122,6 +122,5 @@ def check_form(known: Visitor | None, csrf: str) -> Visitor:
     return known
 
 
-def _keys(settings: Settings) -> list[bytes]:
-    label = b"gprojci: sessions of the pages"
-    return [hmac.new(secret.encode(), label, hashlib.sha256).digest() for secret in settings.webhook_secrets]
+def _keys(settings: Settings) -> tuple[bytes, ...]:
+    return settings.keys("gprojci: sessions of the pages")

@@ -170,6 +170,4 @@ def _return_address(settings: Settings) -> str:
 
 
 def _key(settings: Settings) -> bytes:
-    """A key of its own for these cookies, so that none of them is also a session."""
-    secret = settings.webhook_secret.get_secret_value().encode()
-    return hmac.new(secret, b"gprojci: sign-in with GitHub", hashlib.sha256).digest()
+    return settings.keys("gprojci: sign-in with GitHub")[0]
