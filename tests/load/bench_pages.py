@@ -31,11 +31,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 from find_chromium import ARGUMENTS, find_chromium
 from generate import PROJECT, generate
 from pages import Page, pages
-from servers import SECRET, cpu_seconds, machine, postgres, web
+from servers import cpu_seconds, machine, postgres, settings_of, web
 from shape import Shape
 
 from gprojci_service.context import Context
-from gprojci_service.settings import Settings, load_settings
 
 HISTORIES = {
     "issue": Shape(commits=10_000, backends=12, cases=40, metrics=6),
@@ -66,7 +65,7 @@ def database(server: str, name: str, shape: Shape) -> str:
     with psycopg.connect(server, autocommit=True) as connection:
         if connection.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
             connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
-    context = Context.open(_settings(url))
+    context = Context.open(settings_of(url))
     context.database.migrate()
     context.database.close()
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
@@ -76,10 +75,6 @@ def database(server: str, name: str, shape: Shape) -> str:
         generate(url, shape)
         print(f"{name}: {shape.samples:,} samples made in {time.monotonic() - began:.0f} s", file=sys.stderr)
     return url
-
-
-def _settings(url: str) -> Settings:
-    return load_settings(database_url=url, broker_url="redis://127.0.0.1:1/0", webhook_secret=SECRET)
 
 
 def measured(address: str, page: Page, requests: int, servers: tuple[psutil.Process, ...], seed: int) -> Result:
@@ -167,7 +162,7 @@ def bench(name: str, server: str, options: argparse.Namespace) -> None:
     url = database(server, name, shape)
     with psycopg.connect(server) as connection:
         postmaster = psutil.Process(connection.info.backend_pid).parent()
-    with web(_settings(url)) as (address, process):
+    with web(settings_of(url)) as (address, process):
         servers = (process, postmaster) if postmaster else (process,)
         known = pages(shape, PROJECT)
         results = [measured(address, page, options.requests, servers, seed) for seed, page in enumerate(known)]

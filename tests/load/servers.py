@@ -27,6 +27,11 @@ WORKERS = 2
 SECRET = "a secret of the benchmark"
 
 
+def settings_of(url: str, broker: str = "redis://127.0.0.1:1/0") -> Settings:
+    """The service's on a database; pages need no broker."""
+    return load_settings(database_url=url, broker_url=broker, webhook_secret=SECRET)
+
+
 @contextmanager
 def postgres(directory: Path) -> Iterator[str]:
     """A PostgreSQL of its own in a directory; its address, without a database name."""
@@ -118,7 +123,7 @@ class Servers:
         with psycopg.connect(self._server, autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
         url = self._server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", f"/{name}?")
-        context = Context.open(load_settings(database_url=url, broker_url=self._broker, webhook_secret=SECRET))
+        context = Context.open(settings_of(url, self._broker))
         context.database.migrate()
         return context
 

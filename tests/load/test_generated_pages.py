@@ -16,12 +16,11 @@ from sqlalchemy import event, func, select
 
 from gprojci_service.app import create_app
 from gprojci_service.models import Commit, Sample, Series
-from gprojci_service.settings import Settings, load_settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from generate import PROJECT, NotEmpty, generate
 from pages import Page, pages
-from servers import WORKERS, web
+from servers import WORKERS, settings_of, web
 from shape import Shape
 
 SHAPE = Shape(commits=60, backends=4, cases=4, metrics=2, slices=2, full_reports=20)
@@ -32,16 +31,12 @@ WITH_CHARTS = 18
 PAGES = pages(SHAPE, PROJECT)
 
 
-def _settings(url: str) -> Settings:
-    return load_settings(database_url=url, broker_url="redis://127.0.0.1:1/0", webhook_secret="a-secret-long-enough")
-
-
 @pytest.fixture(scope="module")
 def long_history(_new_postgres_database: Any) -> Iterator[tuple[TestClient, list[str], str]]:
     """The application on a generated history, the statements that it sends, and the database's URL."""
     url = _new_postgres_database()
     generate(url, SHAPE)
-    app = create_app(_settings(url))
+    app = create_app(settings_of(url))
     statements: list[str] = []
 
     @event.listens_for(app.state.database.engine, "before_cursor_execute")
@@ -81,6 +76,6 @@ def test_it_has_every_sample_and_numbers_go_on_behind_it(long_history: tuple[Tes
 
 
 def test_several_workers_serve_it(long_history: tuple[TestClient, list[str], str]) -> None:
-    with web(_settings(long_history[2])) as (address, process):
+    with web(settings_of(long_history[2])) as (address, process):
         assert PROJECT in httpx.get(address, timeout=30).text
         assert len(process.children(recursive=True)) >= WORKERS
