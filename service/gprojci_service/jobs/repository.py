@@ -239,7 +239,7 @@ def bring_forward(session: Session, lease_end: datetime, deadline: datetime) -> 
 
 
 def queued_by_hardware(session: Session) -> dict[str, list[int]]:
-    """Numbers of the queued jobs of each hardware class, in the order of claiming."""
+    """Numbers of the queued jobs of each hardware class, the most urgent first."""
     waiting: dict[str, list[int]] = {}
     for hardware, job_id in session.execute(
         select(Job.hardware, Job.id).where(Job.state == "queued").order_by(Job.priority, Job.id).limit(1000)
