@@ -376,6 +376,11 @@ def test_projects_are_filtered_searched_and_sorted(several: TestClient, query: s
     assert ("No project" in page) == (not names)
 
 
+def test_a_search_for_the_name_of_an_order_stays_in_the_addresses(several: TestClient) -> None:
+    page = several.get("/projects?q=name&sort=newest").text
+    assert 'href="/projects?state=fail&amp;q=name&amp;sort=newest"' in page
+
+
 def test_the_reader_reaches_the_cause_in_two_clicks(lived_in: tuple[TestClient, dict[str, int]]) -> None:
     client, jobs = lived_in
     overview = client.get("/").text

@@ -88,6 +88,10 @@ def test_the_list_is_filtered_searched_and_sorted(opened: Open, query: str, show
     assert "<script>alert" not in page.text
 
 
+def test_a_search_for_the_name_of_an_order_stays_in_the_addresses(opened: Open) -> None:
+    assert 'href="/tokens?state=revoked&amp;q=newest"' in opened("keeper").get("/tokens?q=newest").text
+
+
 def test_a_secret_is_shown_once_and_works_until_it_is_revoked(opened: Open) -> None:
     browser = opened("keeper")
     fields: dict[str, Any] = {"csrf": mark(browser.get("/tokens").text), "name": "Grace", "scope": HIGHEST}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -13,6 +12,7 @@ from gprojci_service.access import repository
 from gprojci_service.access.service import SessionDep
 from gprojci_service.errors import InvalidRequest
 from gprojci_service.models import AuditEvent
+from gprojci_service.pages.addresses import address
 from gprojci_service.pages.endpoints import Before, PageRoute, look_at_visitor, render
 from gprojci_service.pages.writers import auditor
 
@@ -55,8 +55,7 @@ def audit_page(
     chosen = {"actor": actor, "action": action, "project": project, "since": since, "until": until}
     older = None
     if len(found) > PAGE:
-        kept = {name: value for name, value in chosen.items() if value}
-        older = f"/audit?{urlencode({**kept, 'before': str(found[PAGE - 1].id)})}"
+        older = address("/audit", {**chosen, "before": str(found[PAGE - 1].id)})
     view = AuditView(found[:PAGE], repository.audited_actions(session), chosen, older)
     return render(request, "audit.html", view=view, section="audit")
 

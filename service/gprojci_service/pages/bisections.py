@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
@@ -16,6 +15,7 @@ from gprojci_service.models import Bisection, Commit, Project
 from gprojci_service.models.bisection import BISECTION_STATES
 from gprojci_service.pages import drawings
 from gprojci_service.pages import repository as pages
+from gprojci_service.pages.addresses import address
 from gprojci_service.pages.bisection_views import BisectionRow, BisectionsView, BisectionView, MeasuredRow
 from gprojci_service.pages.formatting import DASH, clean, first_line, metric, ratio, short_sha
 from gprojci_service.pages.scatter import pick
@@ -48,15 +48,10 @@ def bisections(session: Session, choices: Mapping[str, str], page: int) -> Bisec
         project=project,
         projects=("", *names),
         project_words={"": "all projects"} | {name: name for name in names},
-        address=lambda **other: _address(chosen | other),
-        newer=_address(chosen, page - 1) if page > 1 else None,
-        older=_address(chosen, page + 1) if len(found) > PAGE else None,
+        address=lambda **other: address("/bisections", chosen | other),
+        newer=address("/bisections", chosen, page - 1) if page > 1 else None,
+        older=address("/bisections", chosen, page + 1) if len(found) > PAGE else None,
     )
-
-
-def _address(choices: dict[str, str], page: int = 1) -> str:
-    query = {key: value for key, value in choices.items() if value} | ({"page": str(page)} if page > 1 else {})
-    return f"/bisections?{urlencode(query)}"
 
 
 def _title(bisection: Bisection) -> str:

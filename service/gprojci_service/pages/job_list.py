@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
 from gprojci_service.models.job import JOB_STATES
 from gprojci_service.pages import jobs_repository, repository
+from gprojci_service.pages.addresses import address
 from gprojci_service.pages.jobs_repository import JobFilter
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.scatter import pick
@@ -41,6 +41,7 @@ KINDS = {
     "schedule": "a schedule",
 }
 SORTS = {"newest": "newest first", "oldest": "oldest first", "claimed": "next to be measured first"}
+_DEFAULT = {"sort": "newest"}
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,8 @@ def jobs(session: Session, choices: Mapping[str, str], before: int | None, after
         sorts=tuple(sorts),
         sort_words=SORTS,
         narrowed=any(chosen[key] for key in ("project", "hardware", "kind", "q")),
-        address=lambda **other: _address(chosen | other),
-        older=_address(chosen | onward) if onward else None,
+        address=lambda **other: address("/jobs", chosen | other, default=_DEFAULT),
+        older=address("/jobs", chosen | onward, default=_DEFAULT) if onward else None,
     )
 
 
@@ -127,9 +128,3 @@ def _rows(
         rows = jobs_repository.job_rows(session, wanted, before=before, limit=PAGE + 1)
     key = "after" if sort == "oldest" else "before"
     return rows[:PAGE], {key: str(rows[PAGE - 1].job.id)} if len(rows) > PAGE else {}
-
-
-def _address(choices: Mapping[str, str]) -> str:
-    defaults = {"sort": "newest"}
-    query = {key: value for key, value in choices.items() if value and value != defaults.get(key)}
-    return f"/jobs?{urlencode(query)}" if query else "/jobs"

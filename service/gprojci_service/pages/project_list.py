@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Project
 from gprojci_service.pages import repository
+from gprojci_service.pages.addresses import address
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.scatter import pick
 
 PAGE = 50
 STATES = {"": "all", "fail": "failing", "pass": "passing", "none": "not judged yet", "archived": "archived"}
 SORTS = {"name": "by name", "newest": "newest verdict first", "regressions": "most open regressions first"}
+_DEFAULT = {"sort": "name"}
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -71,9 +72,9 @@ def projects(session: Session, choices: Mapping[str, str], page: int) -> Project
         states=tuple((key, words, counts[key]) for key, words in STATES.items()),
         text=text,
         sort=sort,
-        address=lambda **other: _address(chosen | other),
-        newer=_address(chosen, page - 1) if page > 1 else None,
-        older=_address(chosen, page + 1) if len(shown) > page * PAGE else None,
+        address=lambda **other: address("/projects", chosen | other, default=_DEFAULT),
+        newer=address("/projects", chosen, page - 1, default=_DEFAULT) if page > 1 else None,
+        older=address("/projects", chosen, page + 1, default=_DEFAULT) if len(shown) > page * PAGE else None,
     )
 
 
@@ -90,9 +91,3 @@ def _rows(session: Session) -> list[ProjectRow]:
 
 def _decided(row: ProjectRow) -> datetime:
     return row.newest.verdict.decided_at if row.newest and row.newest.verdict else _LONG_AGO
-
-
-def _address(choices: Mapping[str, str], page: int = 1) -> str:
-    query = {key: value for key, value in choices.items() if value and value != "name"}
-    query |= {"page": str(page)} if page > 1 else {}
-    return f"/projects?{urlencode(query)}" if query else "/projects"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
@@ -13,6 +12,7 @@ from gprojci_service.models import Bisection, Commit, Project, Regression, Regre
 from gprojci_service.models.regression import OPEN_REGRESSION_STATES, REGRESSION_STATES
 from gprojci_service.pages import history, values_repository
 from gprojci_service.pages import repository as pages
+from gprojci_service.pages.addresses import address
 from gprojci_service.pages.formatting import by_unit, metric
 from gprojci_service.pages.regression_views import (
     RegressionRow,
@@ -55,15 +55,10 @@ def regressions(session: Session, choices: Mapping[str, str], page: int) -> Regr
         sort=sort,
         sorts=tuple(SORTS),
         sort_words=SORTS,
-        address=lambda **other: _address(chosen | other),
-        newer=_address(chosen, page - 1) if page > 1 else None,
-        older=_address(chosen, page + 1) if len(found) > PAGE else None,
+        address=lambda **other: address("/regressions", chosen | other),
+        newer=address("/regressions", chosen, page - 1) if page > 1 else None,
+        older=address("/regressions", chosen, page + 1) if len(found) > PAGE else None,
     )
-
-
-def _address(choices: dict[str, str], page: int = 1) -> str:
-    query = {key: value for key, value in choices.items() if value} | ({"page": str(page)} if page > 1 else {})
-    return f"/regressions?{urlencode(query)}"
 
 
 def _row(

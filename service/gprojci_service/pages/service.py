@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
@@ -12,6 +11,7 @@ from gprojci_service.errors import ProjectNotFound
 from gprojci_service.models import Project, now
 from gprojci_service.models.job import OPEN_STATES
 from gprojci_service.pages import findings, jobs_repository, repository
+from gprojci_service.pages.addresses import address
 from gprojci_service.pages.overview_views import GateLine, OverviewView, ProjectCard
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.scatter import pick, scatter
@@ -107,6 +107,7 @@ def project(session: Session, owner: str, name: str, choices: Mapping[str, str],
     ref = pick(choices.get("ref"), ["", *refs])
     chosen = jobs_repository.JobFilter(project_id=found.id, ref=ref)
     rows = jobs_repository.job_rows(session, chosen, before=before, limit=PAGE + 1)
+    onward = {"ref": ref, "before": str(rows[PAGE - 1].job.id)} if len(rows) > PAGE else None
     return ProjectView(
         project=found,
         pull_requests=tuple(repository.newest_job_of_open_pull_requests(session, [found.id])),
@@ -115,7 +116,7 @@ def project(session: Session, owner: str, name: str, choices: Mapping[str, str],
         ref=ref,
         ref_words=ref_words(refs),
         scatter=scatter(session, found, choices, [found.name]),
-        older=_older(f"/projects/{found.name}", rows, {"ref": ref}),
+        older=address(f"/projects/{found.name}", onward) if onward else None,
     )
 
 
@@ -140,10 +141,3 @@ def _workers(session: Session, settings: Settings) -> tuple[WorkerView, ...]:
         )
         views.append(WorkerView(worker, attempt, state, software, worker.environment.get("sandboxed") is False))
     return tuple(sorted(views, key=lambda view: (view.state == "away", view.worker.name)))
-
-
-def _older(address: str, rows: list[JobRow], choices: dict[str, str]) -> str | None:
-    if len(rows) <= PAGE:
-        return None
-    query = {key: value for key, value in choices.items() if value} | {"before": str(rows[PAGE - 1].job.id)}
-    return f"{address}?{urlencode(query)}"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
 from gprojci_service.access import repository, sessions
 from gprojci_service.models import Token
 from gprojci_service.models.token import SCOPES
+from gprojci_service.pages.addresses import address
 from gprojci_service.pages.scatter import pick
 
 PAGE = 50
 STATES = {"": "active", "expired": "expired", "revoked": "revoked", "all": "all"}
 SORTS = {"newest": "newest first", "used": "last used first", "name": "by name"}
+_DEFAULT = {"sort": "newest"}
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ def tokens(
         sort=sort,
         sorts=SORTS,
         new_scopes=SCOPES,
-        address=lambda **other: _address(chosen | other),
-        newer=_address(chosen, page - 1) if page > 1 else None,
-        older=_address(chosen, page + 1) if len(shown) > page * PAGE else None,
+        address=lambda **other: address("/tokens", chosen | other, default=_DEFAULT),
+        newer=address("/tokens", chosen, page - 1, default=_DEFAULT) if page > 1 else None,
+        older=address("/tokens", chosen, page + 1, default=_DEFAULT) if len(shown) > page * PAGE else None,
         made=made,
     )
 
@@ -83,9 +84,3 @@ def _state(token: Token) -> str:
     if token.revoked_at is not None:
         return "revoked"
     return "active" if sessions.is_alive(token) else "expired"
-
-
-def _address(choices: Mapping[str, str], page: int = 1) -> str:
-    query = {key: value for key, value in choices.items() if value and value != "newest"}
-    query |= {"page": str(page)} if page > 1 else {}
-    return f"/tokens?{urlencode(query)}" if query else "/tokens"
