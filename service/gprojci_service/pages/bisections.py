@@ -20,6 +20,7 @@ from gprojci_service.pages.bisection_views import BisectionRow, BisectionsView, 
 from gprojci_service.pages.formatting import DASH, clean, first_line, metric, ratio, short_sha
 from gprojci_service.pages.scatter import pick
 from gprojci_service.pages.schemas import Drawing
+from gprojci_service.projects import repository as project_repository
 
 PAGE = 25
 SHOWN_REMAINING = 50
@@ -87,7 +88,7 @@ def bisection(session: Session, bisection_id: int) -> BisectionView:
     remaining = one.commits[good + 1 : bad + 1]
     first_bad = remaining[0] if one.state == "found" and len(remaining) == 1 else None
     measured = [one.commits[finding.position] for finding in findings]
-    commits = pages.commits_by_sha(session, project.id, {*measured, *remaining[:1]})
+    commits = project_repository.commits(session, project.id, {*measured, *remaining[:1]})
     at_fault = next((each for each in reversed(findings) if first_bad and each.position == bad), None)
     kind, words = _BANNERS[one.state]
     before = one.commits[bad - 1] if first_bad else None

@@ -371,12 +371,6 @@ def bisections(session: Session, project: str, state: str, offset: int, limit: i
     return [(row[0], row[1]) for row in rows]
 
 
-def commits_by_sha(session: Session, project_id: int, shas: Iterable[str]) -> dict[str, Commit]:
-    """What is known of commits of a project, by full SHA."""
-    query = select(Commit).where(Commit.project_id == project_id, Commit.sha.in_(list(shas)))
-    return {commit.sha: commit for commit in session.scalars(query)}
-
-
 def regressions_between(session: Session, project_id: int, last_good: str, first_bad: str) -> list[int]:
     """Numbers of a project's regressions whose range has these ends, newest first."""
     good, bad = aliased(Commit), aliased(Commit)
