@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -67,21 +66,21 @@ def _said(request: Request, status: int, title: str, detail: str) -> Response:
 
 def _form_again(request: Request, error: ServiceError) -> Response | None:
     """The page that the form stands on, with what is wrong; None where the error is about no form."""
-    entered: dict[str, Any] | None = getattr(request.state, "form", None)
-    parts = request.url.path.strip("/").split("/")
+    entered: dict[str, str] | None = getattr(request.state, "form", None)
     if request.method != "POST" or entered is None or error.status not in _TO_MEND:
         return None
-    page, number = _FORM_PAGES.get(parts[0]), parts[1] if len(parts) == 3 else ""
-    if len(parts) == 1:
-        page = _FORM_LISTS.get(parts[0])
-    elif not number.isdecimal():
-        return None
-    if page is None:
-        return None
-    request.state.fault = FormFault(parts[-1], error.field, error.detail, entered, error.status)
+    of: tuple[int, ...] = ()
+    match request.url.path.strip("/").split("/"):
+        case [name, number, form] if name in _FORM_PAGES and number.isdecimal():
+            page, of = _FORM_PAGES[name], (int(number),)
+        case [form] if form in _FORM_LISTS:
+            page = _FORM_LISTS[form]
+        case _:
+            return None
+    request.state.fault = FormFault(form, error.field, error.detail, entered, error.status)
     with request.app.state.database.session(writes=False) as session:
         pages.look_at_visitor(request, session)
         try:
-            return page(request, session, *([int(number)] if number else []))
+            return page(request, session, *of)
         except ServiceError:
             return None
