@@ -23,7 +23,7 @@ def view(
     found = (
         report_timing.pareto(report, shown, policy),
         report_timing.throughput(report, shown, policy),
-        report_roofline.section(report, choices),
+        report_roofline.section(report, shown),
         report_timing.step(report, policy),
         report_checks.surface(report, policy, choices),
         report_checks.symmetry(report, policy, choices),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from gprojci_dashboards.charts.roofline import Point, RooflineData, roof
 from gprojci_service.pages import drawings
 from gprojci_service.pages.formatting import number
+from gprojci_service.pages.report_choices import Shown
 from gprojci_service.pages.report_parts import label
-from gprojci_service.pages.scatter import pick
 from gprojci_service.pages.schemas import Section
 from gprojci_suite.contract.report import Layer, Report
 
@@ -17,13 +16,12 @@ _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)x(\d+)")
 _ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
-def section(report: Report, choices: Mapping[str, str]) -> Section | None:
-    """One case's passes under the roof; None where FLOP/s or the device's own were not measured."""
+def section(report: Report, choice: Shown) -> Section | None:
+    """The timed case's passes under the roof; None where FLOP/s or the device's own were not measured."""
     timed = report.throughput
     if timed is None or timed.ceilings is None:
         return None
-    cases = list(dict.fromkeys(item.case for item in timed.measurements))
-    case = pick(choices.get("case"), cases)
+    case = choice.timed_case
     rated = intensities(report, case)
     measured = [item for item in timed.measurements if item.case == case and item.tflops is not None]
     # Of one session the base is drawn where there is no head: both would lie on each other.
