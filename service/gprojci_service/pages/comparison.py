@@ -98,13 +98,17 @@ def _compared(
 
 
 def _slices(session: Session, compared: Comparison, wanted: Wanted) -> tuple[list[Slice], list[Slice]]:
-    """The slices of both sides, read once where they are of one session."""
+    """The slices of both sides without those that vanish, read once where they are of one session."""
     (older, base), (newer, head) = compared.sources
     if compared.same_session:
-        found = results.slices(session, newer, wanted)
-        return [item for item in found if item.revision == base], [item for item in found if item.revision == head]
-    before = results.slices(session, older, {**wanted, "revision": [base]})
-    return before, results.slices(session, newer, {**wanted, "revision": [head]})
+        before = after = results.slices(session, newer, wanted)
+    else:
+        before = results.slices(session, older, {**wanted, "revision": [base]})
+        after = results.slices(session, newer, {**wanted, "revision": [head]})
+    return (
+        [item for item in before if item.revision == base and not item.vanishing],
+        [item for item in after if item.revision == head and not item.vanishing],
+    )
 
 
 def _pictures(
@@ -115,7 +119,7 @@ def _pictures(
     chosen: str,
     ceiling: float | None,
 ) -> list[Drawing]:
-    sides = [{item.slice: item for item in side if not item.vanishing} for side in slices]
+    sides = [{item.slice: item for item in side} for side in slices]
     names = sorted(set(sides[0]) | set(sides[1]))
     if not names:
         return []

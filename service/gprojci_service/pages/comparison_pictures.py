@@ -15,18 +15,11 @@ _PASSES = ("forward_backward", "backward", "forward")
 
 
 def differences(sides: tuple[list[Slice], list[Slice]], backend: str, shown: str, chosen: str) -> list[Drawing]:
-    """Head over base of one tensor's error at each layer and head of an input set; nothing where a side has none."""
-    errors = [
-        {
-            (item.layer, item.batch, item.head): item.rel_err
-            for item in side
-            if (item.backend, item.input, item.tensor) == (backend, shown, chosen) and not item.vanishing
-        }
-        for side in sides
-    ]
-    places = list(dict.fromkeys([*errors[0], *errors[1]]))
+    """Head over base of the error of these slices at each layer and head; nothing where a side has none."""
+    errors = [{(item.layer, item.batch, item.head): item.rel_err for item in side} for side in sides]
     if not all(errors):
         return []
+    places = errors[0].keys() | errors[1].keys()
     layers = sorted({layer for layer, _, _ in places}, key=_natural)
     columns = sorted({(batch, head) for _, batch, head in places})
     several = len({batch for batch, _ in columns}) > 1
