@@ -13,6 +13,7 @@ from gprojci_service.inputs import service as inputs
 from gprojci_service.models import Training, TrainingRun
 from gprojci_service.pages import drawings, training_curves
 from gprojci_service.pages.formatting import DASH, absolute, duration, fraction, memory, number, seconds
+from gprojci_service.pages.scatter import pick
 from gprojci_service.pages.schemas import Cell, Choice, Drawing, Table
 from gprojci_service.pages.training_views import CaptureView, TrainingListView, TrainingRow, TrainingView
 from gprojci_service.training import repository, service
@@ -95,9 +96,7 @@ def _detail(report: TrainingReport, choices: Mapping[str, str]) -> tuple[tuple[C
     if not backends:
         return (), None
     words = {NOTHING: NOTHING, **{key: named for key, (named, _) in training_curves.DETAILS.items()}}
-    wanted, backend = choices.get("detail", NOTHING), choices.get("backend", backends[0])
-    chosen = wanted if wanted in words else NOTHING
-    backend = backend if backend in backends else backends[0]
+    chosen, backend = pick(choices.get("detail"), list(words)), pick(choices.get("backend"), list(backends))
     offered = (
         Choice("detail", "Show", tuple(words), chosen, words),
         Choice("backend", "Backend", backends, backend, {}),
