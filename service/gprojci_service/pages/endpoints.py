@@ -94,10 +94,10 @@ Page = Annotated[int, Query(ge=1, le=100_000)]
 JobId = Annotated[int, PathParameter(ge=1, le=2**62)]
 
 
-def _part(environment: Environment, template: str, macro: str, *of: Any) -> Markup:
-    """What a macro of a template makes."""
-    module = environment.get_template(template).module
-    return Markup(getattr(module, macro)(*of))  # noqa: S704 (the template has escaped it)
+def _badge(environment: Environment, kind: str, only: bool) -> Markup:
+    """What the macro of badges makes."""
+    module: Any = environment.get_template("_badge.html").module
+    return Markup(module.badge(kind, only))  # noqa: S704 (the template has escaped it)
 
 
 @cache
@@ -109,11 +109,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    badge = lru_cache(maxsize=256)(partial(_part, environment, "_badge.html", "badge"))
+    badge = lru_cache(maxsize=256)(partial(_badge, environment))
     environment.filters.update(formatting.FILTERS | rows.FILTERS)
     environment.filters["finding_rows"] = partial(rows.finding_rows, badge)
-    icon = lru_cache(maxsize=256)(partial(_part, environment, "parts.html", "icon"))
-    environment.filters["change_rows"] = partial(rows.change_rows, icon)
+    environment.filters["change_rows"] = partial(rows.change_rows, badge)
     environment.globals.update(
         badge_of=badge, static=static_url, version=__version__, section="", draws=False, plotly_url="", plotly_marks=()
     )

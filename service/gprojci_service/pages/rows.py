@@ -86,21 +86,12 @@ def _sub(text: str) -> str:
     return f'<span class="sub">{text}</span>' if text else ""
 
 
-def change_rows(icon: Callable[[str], Markup], rows: Iterable[Change]) -> Markup:
-    """The body of a table of what changed between two commits."""
-    badges = {
-        verdict: f'<span class="badge is-{tone}">{icon(name)}{verdict}</span>'
-        for verdict, tone, name in (
-            ("worse", "fail", "fail"),
-            ("better", "pass", "pass"),
-            ("unclear", "idle", "neutral"),
-            ("same", "idle", "neutral"),
-        )
-    }
-    return _joined(_change(badges[row.verdict], row) for row in rows)
+def change_rows(badge: Callable[[str, bool], Markup], rows: Iterable[Change]) -> Markup:
+    """The body of a table of what changed between two commits; `badge` makes the mark of a verdict."""
+    return _joined(_change(badge(row.verdict, False), row) for row in rows)
 
 
-def _change(badge: str, row: Change) -> str:
+def _change(badge: Markup, row: Change) -> str:
     backend, case, what = _escaped((clean(row.backend), clean(row.case), metric(row.metric)))
     interval = f"{ratio(row.low)} … {ratio(row.high)}" if row.low else ""
     return (
