@@ -84,8 +84,10 @@ def _title(shown: list[tuple[RegressionSeries, Series]]) -> str:
     return first if len(shown) == 1 else f"{len(shown)} series: {first}, …"
 
 
-def regression(session: Session, regression_id: int, choices: Mapping[str, str]) -> RegressionView:
-    """One of them, with the curve of the series that the address chooses.
+def regression(
+    session: Session, regression_id: int, choices: Mapping[str, str], *, drawn: bool = True
+) -> RegressionView:
+    """One of them, if `drawn` with the curve of the series that the address chooses.
 
     Raises:
         RegressionNotFound: there is none of that number.
@@ -98,7 +100,7 @@ def regression(session: Session, regression_id: int, choices: Mapping[str, str])
     first_bad = repository.commit(session, found.first_bad_id)
     assert first_bad is not None
     drawing = None
-    if chosen is not None:
+    if drawn and chosen is not None:
         ref, ids = project.default_branch, [chosen[1].id]
         rows, jobs = values_repository.history_values(session, project.id, ids, ref, SESSIONS)
         drawing = history.draw(session, [chosen[1]], rows, jobs, chosen[0].limit) if rows else None

@@ -51,7 +51,7 @@ def _job(session: Session, number: int) -> Card:
 
 
 def _regression(session: Session, number: int) -> Card:
-    view = regressions.regression(session, number, {})
+    view = regressions.regression(session, number, {}, drawn=False)
     first = f"First bad commit {short_sha(view.first_bad.sha)} {first_line(view.first_bad.message)}"
     shown = tuple(f"{one.name} on {one.where}: {one.before} → {one.after} ({one.amount})" for one in view.series[:2])
     state = view.regression.state
