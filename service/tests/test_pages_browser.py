@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-import uvicorn
+from fastapi import FastAPI
 
 from gprojci_service.access import audit, sessions
 from gprojci_service.access import service as access
@@ -29,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "browser"))
 from find_chromium import ARGUMENTS, find_chromium
 from regression_history import History
+from serving import serving
 from test_pages_seed import Seed, addresses, settings_for
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -53,22 +53,18 @@ class Served:
     """Session of somebody who is signed in."""
 
 
-def started(settings: Settings) -> tuple[str, uvicorn.Server, threading.Thread, Database]:
-    """Address, server and database of a service over an empty, migrated database."""
+def migrated(settings: Settings) -> FastAPI:
+    """A service over an empty database."""
     app = create_app(settings)
     app.state.database.migrate()
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.05)
-    return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", server, thread, app.state.database
+    return app
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     settings = settings_for(tmp_path_factory.mktemp("browser"))
-    base, *first, database = started(settings)
+    app = migrated(settings)
+    database = app.state.database
     with database.session(writes=True) as session:
         seed = Seed(session, settings)
         jobs = seed.everything() | seed.broken_main() | seed.examples()
@@ -80,11 +76,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     history.measure(30, dq_error=0.002, forward_ratio_anchor=1.2)
     history.measure(12, dq_error=0.0026, forward_ratio_anchor=1.26)
     history.look()
-    empty, *second, _ = started(settings_for(tmp_path_factory.mktemp("empty")))
-    yield Served(base, empty, jobs, database, cookie)
-    for server, thread in (first, second):
-        server.should_exit = True
-        thread.join(timeout=10)
+    first_day = migrated(settings_for(tmp_path_factory.mktemp("empty")))
+    with serving(app) as base, serving(first_day) as empty:
+        yield Served(base, empty, jobs, database, cookie)
 
 
 @pytest.fixture(scope="module")
@@ -395,9 +389,9 @@ def test_the_part_of_a_history_that_is_looked_at_stands_in_the_address(served: S
     history = f"{served.base}/projects/gproj-ci/gproj/history"
     shown = "document.querySelector('.plot').layout.xaxis.range.map((end) => Number(end.toFixed(1)))"
     visit(page, f"{history}?zoom=2b3c2b3c..4d5e4d5e")
-    page.wait_for_function(f"{shown}[0] === 0.6 && {shown}[1] === 3.4")
+    until(page, f"{shown}[0] === 0.6 && {shown}[1] === 3.4")
     page.emulate_media(color_scheme="dark")  # which draws anew
-    page.wait_for_function(f"{shown}[0] === 0.6 && {shown}[1] === 3.4")
+    until(page, f"{shown}[0] === 0.6 && {shown}[1] === 3.4")
     box = page.locator(".plot .nsewdrag").first.bounding_box()
     left, top = box["x"], box["y"] + box["height"] / 2
     page.mouse.dblclick(left + 0.36 * box["width"], top + 40)  # between two commits: a mark leads to its job

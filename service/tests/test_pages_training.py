@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import json
 import math
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import training_example as example
-import uvicorn
 from fastapi.testclient import TestClient
 
 from gprojci_service import demo
@@ -31,6 +27,8 @@ from gprojci_service.training import service as training
 from gprojci_suite.contract.training import Curve
 
 sys.path.insert(0, str(Path(__file__).parent))
+from serving import serving
+from test_pages_http import figures, words_of
 from test_pages_seed import settings_for, training_story
 
 
@@ -45,20 +43,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield client
 
 
-def figures(text: str) -> list[dict[str, Any]]:
-    """The plotly figures embedded in a page."""
-    return [
-        json.loads(block) for block in re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
-    ]
-
-
-def words(text: str) -> str:
-    """A page's text without tags, each run of white space as one blank."""
-    return " ".join(re.sub(r"<[^>]+>", " ", re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)).split())
-
-
 def test_the_table_says_what_came_of_each_backend(told: TestClient) -> None:
-    text = words(told.get("/training/story").text)
+    text = words_of(told.get("/training/story").text)
     assert "Minus fp32" in text
     losses = "1.6639 1.6639 … NaN +0.2335 0.0000 … +0.4669, at steps 10 … 40"
     assert f"fa3 1 completed, 1 diverged seeds 0, 1 {losses} 1.5 102% 50.0 ms step 40" in text
@@ -67,7 +53,7 @@ def test_the_table_says_what_came_of_each_backend(told: TestClient) -> None:
     assert "Runs that shared the device with others have no step time" in text
     assert "2 layers of width 64, 2 heads of 32, 132,000 parameters" in text
     assert "Muon 0.02, momentum 0.95, AdamW 0.003, no weight decay" in text
-    row = words(told.get("/training").text)
+    row = words_of(told.get("/training").text)
     assert "story 2 layers of width 64, 2 × 64 tokens a step fa3, " in row
     assert "2 40 of 40 7 completed, 1 diverged unknown" in row
 
@@ -85,7 +71,7 @@ def test_four_pictures_share_the_steps_and_the_table_has_their_numbers(told: Tes
     errors = {trace["name"]: trace["y"] for trace in figure["data"] if trace.get("yaxis") == "y4" and "marker" in trace}
     assert errors["fa3"] == pytest.approx([0.002, 0.016, 0.128, 1.024])
     assert "fp32" not in {trace["name"] for trace in figure["data"] if trace["yaxis"] == "y"}
-    assert "40, fa3 0 1.5 21× 102%" in words(text)
+    assert "40, fa3 0 1.5 21× 102%" in words_of(text)
 
 
 def test_layers_are_drawn_where_they_are_asked_for(told: TestClient) -> None:
@@ -103,8 +89,8 @@ def test_layers_are_drawn_where_they_are_asked_for(told: TestClient) -> None:
 def test_a_captured_set_leads_to_the_inputs_and_back(told: TestClient) -> None:
     text = told.get("/training/story").text
     (link,) = re.findall(r'href="(/inputs#input-[0-9a-f]{64})">late-keybias<', text)
-    assert "fa3, seed 0, step 40, layers 0, 1: dQ off by 102%" in words(text)
-    assert "fa3-seed0-L0.safetensors fa3, seed 0, step 40, layer 0: dQ off by 102% not known here" in words(text)
+    assert "fa3, seed 0, step 40, layers 0, 1: dQ off by 102%" in words_of(text)
+    assert "fa3-seed0-L0.safetensors fa3, seed 0, step 40, layer 0: dQ off by 102% not known here" in words_of(text)
     page = told.get("/inputs").text
     assert f'id="{link.partition("#")[2]}"' in page
     assert '<a href="/training/story">story: fa3, seed 0, step 40</a>' in page
@@ -139,15 +125,8 @@ def running(tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     app.state.database.migrate()
     with app.state.database.session(writes=True) as session:
         secret = access.create_token(session, "gpu-host", "write")[1]
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {secret}"}
-    server.should_exit = True
-    thread.join(timeout=10)
+    with serving(app) as url:
+        yield url, {"Authorization": f"Bearer {secret}"}
 
 
 def test_a_directory_is_followed_while_a_training_goes_on(running: tuple[str, dict[str, str]], tmp_path: Path) -> None:
