@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
 from find_chromium import ARGUMENTS, find_chromium
 from generate import PROJECT, generate
 from pages import Page, pages
-from servers import cpu_seconds, machine, postgres, settings_of, web
+from servers import cpu_seconds, machine, postgres, postmaster, settings_of, url_of, web
 from shape import Shape
 
 from gprojci_service.context import Context
@@ -61,7 +61,7 @@ class Result:
 
 def database(server: str, name: str, shape: Shape) -> str:
     """The URL of the database of that name; made, migrated and filled where it is not there yet."""
-    url = server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", f"/{name}?")
+    url = url_of(server, name)
     with psycopg.connect(server, autocommit=True) as connection:
         if connection.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
             connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
@@ -160,10 +160,8 @@ def bench(name: str, server: str, options: argparse.Namespace) -> None:
     """One history: makes it, runs the service on it and prints the table."""
     shape = HISTORIES[name]
     url = database(server, name, shape)
-    with psycopg.connect(server) as connection:
-        postmaster = psutil.Process(connection.info.backend_pid).parent()
     with web(settings_of(url)) as (address, process):
-        servers = (process, postmaster) if postmaster else (process,)
+        servers = (process, postmaster(server))
         known = pages(shape, PROJECT)
         results = [measured(address, page, options.requests, servers, seed) for seed, page in enumerate(known)]
         rate = run_pages_a_second(address, next(page for page in known if page.name == "job"))

@@ -45,6 +45,19 @@ def postgres(directory: Path) -> Iterator[str]:
         server.cleanup()
 
 
+def url_of(server: str, name: str) -> str:
+    """The service's URL of a database on a server of `postgres`."""
+    return server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", f"/{name}?")
+
+
+def postmaster(server: str) -> psutil.Process:
+    """The process that all of PostgreSQL's others are children of."""
+    with psycopg.connect(server) as connection:
+        found = psutil.Process(connection.info.backend_pid).parent()
+    assert found is not None
+    return found
+
+
 @contextmanager
 def redis() -> Iterator[tuple[str, psutil.Process]]:
     """A Redis of its own; its URL and its process."""
@@ -113,16 +126,13 @@ class Servers:
 
     def __init__(self, server: str, broker: str, broker_process: psutil.Process) -> None:
         self._server, self._broker = server, broker
-        with psycopg.connect(server) as connection:
-            postmaster = psutil.Process(connection.info.backend_pid).parent()
-        assert postmaster is not None
-        self.processes = (postmaster, broker_process)
+        self.processes = (postmaster(server), broker_process)
 
     def database(self, name: str) -> Context:
         """A new, migrated database."""
         with psycopg.connect(self._server, autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
-        url = self._server.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", f"/{name}?")
+        url = url_of(self._server, name)
         context = Context.open(settings_of(url, self._broker))
         context.database.migrate()
         return context
