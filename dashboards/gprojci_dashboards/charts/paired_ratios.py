@@ -53,15 +53,15 @@ def figure(data: PairedRatiosData) -> Sketch:
             _Plane(tuple(one for one in data.comparisons if not (one.itself or one.control)), None),
         )
         if plane.rows
-    ]
+    ] or [_Plane((), None)]
     rows = len(data.comparisons)
     theme.styled(chart, height=max(200, 46 + 54 * (len(planes) + rows)), legend=False)
     chart.update_layout(margin={"l": 8, "r": 12, "t": 28, "b": 8})
     top = 1.0
-    for index, plane in enumerate(planes or [_Plane((), None)]):
-        share = len(plane.rows) / rows * (1.0 if len(planes) == 1 else 0.86) if rows else 1.0
-        bottom = 0.0 if index == len(planes) - 1 or not planes else top - share
-        _draw(chart, plane, "" if index == 0 else "2", (bottom, top), last=index >= len(planes) - 1)
+    for index, plane in enumerate(planes):
+        last = index == len(planes) - 1
+        bottom = 0.0 if last else top - len(plane.rows) / rows * 0.86
+        _draw(chart, plane, "" if index == 0 else "2", (bottom, top), last=last)
         top = bottom - 0.14
     return chart
 
