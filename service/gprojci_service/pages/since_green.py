@@ -9,13 +9,9 @@ from gprojci_service.pages import repository, values_repository
 from gprojci_service.pages.formatting import by_unit, metric, ratio
 from gprojci_service.pages.overview_views import Moved, SinceGreen
 from gprojci_service.pages.repository import JobRow
+from gprojci_service.pages.scatter import ERRORS, TIMES
 from gprojci_service.results.comparison import MOVED
 
-_METRICS = (
-    *(f"{tensor}_error" for tensor in ("dq", "dk", "dv", "o")),
-    "forward_backward_ratio_anchor",
-    "step_ratio_anchor",
-)
 MOST_CHANGES = 3
 
 
@@ -38,7 +34,7 @@ def since_green(session: Session, project: Project, newest: JobRow) -> SinceGree
 
 
 def _moved(session: Session, green: int, now: int) -> tuple[Moved, ...]:
-    rows = values_repository.job_values(session, (green, now), _METRICS)
+    rows = values_repository.job_values(session, (green, now), (*ERRORS, *TIMES))
     before_by_series, after = (
         {row.series.id: row for row in rows if (row.job_id, row.sample.revision) == (job_id, "head")}
         for job_id in (green, now)
