@@ -1,4 +1,4 @@
-"""How figures, pages and verdicts spell a number, and figures and pages a tensor."""
+"""How figures, pages and verdicts spell a number, and figures and pages a tensor and a pass."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def percent(fraction: float) -> str:
 def tensor_name(name: str) -> str:
     """A tensor of attention as it is written: dq → dQ; any other name as it is."""
     return {"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(name, name)
+
+
+def pass_name(name: str) -> str:
+    """A pass of attention as it is written: forward_backward → forward + backward."""
+    return name.replace("_", " + ")

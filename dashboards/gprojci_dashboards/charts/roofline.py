@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from gprojci_dashboards import theme
+from gprojci_dashboards.readable import pass_name
 from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Roofline"
@@ -64,7 +65,7 @@ def figure(data: RooflineData) -> Sketch:
     named = set()
     for point in points:
         colour, symbol, _ = theme.look(point.backend)
-        name = f"{point.label}, {point.pass_.replace('_', ' + ')}"
+        name = f"{point.label}, {pass_name(point.pass_)}"
         chart.add_trace(
             scatter(
                 x=[point.intensity],

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gprojci_dashboards.charts.call_times import Calls, CallTimesData
 from gprojci_dashboards.charts.head_differences import DifferenceData
+from gprojci_dashboards.readable import pass_name
 from gprojci_service.pages import drawings
 from gprojci_service.pages.formatting import tensor
 from gprojci_service.pages.schemas import Drawing
@@ -54,7 +55,7 @@ def call_times(body: Report, backend: str, names: Iterable[str]) -> list[Drawing
         case = found[0].case if found else ""
         by_revision = {item.revision: item.seconds for item in found if item.case == case}
         if len(by_revision) == 2:
-            words = chosen.replace("_", " + ")
+            words = pass_name(chosen)
             sides = zip(names, ("base", "head"), strict=True)
             data = CallTimesData(words, tuple(Calls(name, tuple(by_revision[key])) for name, key in sides))  # type: ignore[index]
             caption = (

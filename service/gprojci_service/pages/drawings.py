@@ -22,6 +22,7 @@ from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_dashboards.charts.training_curves import CurvesData, Line, Panel
 from gprojci_dashboards.charts.training_curves import shown as curve_value
 from gprojci_dashboards.charts.training_story import TrainingData
+from gprojci_dashboards.readable import pass_name
 from gprojci_service.pages.formatting import DASH, fraction, number, ratio, seconds, tensor
 from gprojci_service.pages.schemas import Drawing, Table
 from gprojci_suite.contract.timing import Comparison
@@ -223,7 +224,7 @@ def roofline(data: RooflineData, caption: str) -> Drawing:
         tuple(
             (
                 point.label,
-                point.pass_.replace("_", " + "),
+                pass_name(point.pass_),
                 number(point.intensity),
                 number(point.tflops),
                 number(roof(data, point.intensity)),

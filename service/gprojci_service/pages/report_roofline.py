@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gprojci_dashboards.charts.roofline import Point, RooflineData, roof
+from gprojci_dashboards.readable import pass_name
 from gprojci_service.pages import drawings
 from gprojci_service.pages.formatting import number
 from gprojci_service.pages.report_choices import Shown
@@ -47,7 +48,7 @@ def section(report: Report, choice: Shown) -> Section | None:
         "read or written once. Filled forward, hollow backward, dotted both. The roof is a matrix product and a copy "
         "in the same session."
     )
-    words = f"nearest to the roof: {best.label}, {best.pass_.replace('_', ' + ')}"
+    words = f"nearest to the roof: {best.label}, {pass_name(best.pass_)}"
     return Section(
         "roofline",
         "Roofline",

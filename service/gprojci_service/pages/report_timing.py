@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gprojci_dashboards.charts.pareto import Mark, ParetoData
+from gprojci_dashboards.readable import pass_name
 from gprojci_service.pages import drawings, findings, report_kernels
 from gprojci_service.pages.formatting import (
     DASH,
@@ -23,9 +24,7 @@ from gprojci_service.pages.report_parts import label
 from gprojci_service.pages.schemas import Cell, Choice, Section
 from gprojci_suite.contract.report import Report
 from gprojci_suite.contract.timing import Comparison, Measurement
-from gprojci_suite.contract.vocabulary import Pass
-
-PASSES: dict[Pass, str] = {"forward": "forward", "backward": "backward", "forward_backward": "forward + backward"}
+from gprojci_suite.contract.vocabulary import PASSES
 
 
 def anchor_of(report: Report) -> str | None:
@@ -133,9 +132,9 @@ def throughput(report: Report, choice: Shown, policy: Mapping[str, Any] | None) 
         f"Median time of one call of {case}; under it achieved TFLOP/s and their share of the device's matrix product",
         (
             "Backend",
-            *(PASSES[key] for key in passes),
-            *(f"Launch, {PASSES[key]}" for key in launched),
-            *(f"CUDA graph, {PASSES[key]}" for key in graphed),
+            *(pass_name(key) for key in passes),
+            *(f"Launch, {pass_name(key)}" for key in launched),
+            *(f"CUDA graph, {pass_name(key)}" for key in graphed),
             *(["Peak memory"] if has_memory else []),
         ),
         tuple(rows),
