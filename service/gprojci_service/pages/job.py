@@ -43,7 +43,12 @@ _TITLES = {
 }
 
 
-def _row(session: Session, job_id: int) -> JobRow:
+def job_row(session: Session, job_id: int) -> JobRow:
+    """A job with what is said about it everywhere.
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
     row = repository.job_row(session, job_id)
     if row is None:
         raise JobNotFound(f"there is no job {job_id}")
@@ -56,7 +61,7 @@ def live(session: Session, job_id: int) -> JobView:
     Raises:
         JobNotFound: there is no such job.
     """
-    row = _row(session, job_id)
+    row = job_row(session, job_id)
     attempts = repository.attempts(session, job_id)
     return _view(session, row, attempts)
 
@@ -67,7 +72,7 @@ def job(session: Session, settings: Settings, job_id: int, choices: Mapping[str,
     Raises:
         JobNotFound: there is no such job.
     """
-    row = _row(session, job_id)
+    row = job_row(session, job_id)
     attempts = repository.attempts(session, job_id)
     stored = repository.accepted_report(session, job_id)
     shown = _result_attempt(attempts, stored)

@@ -28,6 +28,7 @@ from gprojci_service.models import (
 )
 from gprojci_service.models.job import OBSERVING_KINDS
 from gprojci_service.models.regression import OPEN_REGRESSION_STATES
+from gprojci_service.pages.formatting import first_line, short_sha
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class JobRow:
     commit: Commit | None
     pull_request: PullRequest | None
     verdict: Verdict | None
+
+    @property
+    def about(self) -> str:
+        """Title of its pull request, else the subject of its commit, else which commit it is."""
+        said = self.pull_request.title if self.pull_request else self.commit.message if self.commit else None
+        return first_line(said) or f"Commit {short_sha(self.job.head_sha)}"
 
     @property
     def state(self) -> str:

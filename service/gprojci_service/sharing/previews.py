@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from sqlalchemy.orm import Session
 
-from gprojci_service.errors import JobNotFound, NotFound
+from gprojci_service.errors import NotFound
 from gprojci_service.pages import bisections, findings, regressions
-from gprojci_service.pages import repository as pages
 from gprojci_service.pages.formatting import clean, first_line, short_sha
+from gprojci_service.pages.job import job_row
 from gprojci_service.sharing.card import Card
 
 _VERDICTS = {"pass": "passes", "fail": "fails", "neutral": "cannot tell", "error": "error"}
@@ -34,17 +34,14 @@ def card(session: Session, kind: str, number: int) -> Card:
 
 
 def _job(session: Session, number: int) -> Card:
-    row = pages.job_row(session, number)
-    if row is None:
-        raise JobNotFound(f"there is no job {number}")
-    title = row.pull_request.title if row.pull_request else row.commit.message if row.commit else ""
+    row = job_row(session, number)
     reasons = tuple(clean(reason.sentence) for reason in findings.reasons(row.verdict, at_most=2))
     told = (clean(row.verdict.summary),) if row.verdict else (clean(row.job.detail),) if row.job.detail else ()
     author = clean(row.commit.author_name) if row.commit else ""
     return Card(
         row.verdict.verdict if row.verdict else "",
         f"the gate {_VERDICTS[row.verdict.verdict]}" if row.verdict else row.job.state.replace("_", " "),
-        first_line(title) or f"Commit {short_sha(row.job.head_sha)}",
+        row.about,
         reasons or told,
         " · ".join(filter(None, (row.project.name, short_sha(row.job.head_sha), author, row.job.hardware))),
     )
