@@ -16,7 +16,7 @@ from gprojci_service.pages.schemas import (
     SliceRow,
     Table,
 )
-from gprojci_suite.contract.report import Report, Slice
+from gprojci_suite.contract.report import Environment, Report, Slice
 
 
 def label(backend: str, revision: str) -> str:
@@ -100,12 +100,10 @@ def environment(report: Report, base_sha: str | None) -> tuple[tuple[str, str], 
         ("Base revision", heads.get("base", base_sha or "none")),
         ("Built in", _builds(report)),
         ("Ruler", f"gprojci-suite {report.ruler.version} at {report.ruler.revision}"),
-        ("Platform", facts.platform),
-        ("Python, torch", f"{facts.python}, {facts.torch}"),
-        ("CUDA, driver", ", ".join(part for part in (facts.cuda, facts.driver) if part)),
+        *software(facts),
         ("CPUs, threads", f"{facts.cpu_count}, {facts.threads}"),
         ("Memory", memory(facts.memory_bytes)),
-        ("Packages", ", ".join(f"{name} {version}" for name, version in sorted(facts.packages.items()))),
+        ("Packages", packages(facts)),
         ("Clocks at the start", _clocks(facts.clocks)),
         ("Slowed down by", ", ".join(facts.throttle_reasons) or ("nothing" if facts.device == "cuda" else "")),
         ("Network", facts.network),
@@ -114,6 +112,20 @@ def environment(report: Report, base_sha: str | None) -> tuple[tuple[str, str], 
         ("Began", f"{absolute(began)}, took {duration(report.duration_seconds)}" if began else ""),
     ]
     return tuple((name, value) for name, value in rows if value)
+
+
+def software(facts: Environment) -> tuple[tuple[str, str], ...]:
+    """Names and values of what stands under the packages; empty where there is none."""
+    return (
+        ("Platform", facts.platform),
+        ("Python, torch", f"{facts.python}, {facts.torch}"),
+        ("CUDA, driver", ", ".join(part for part in (facts.cuda, facts.driver) if part)),
+    )
+
+
+def packages(facts: Environment) -> str:
+    """Every package with its version."""
+    return ", ".join(f"{name} {version}" for name, version in sorted(facts.packages.items()))
 
 
 def _builds(report: Report) -> str:

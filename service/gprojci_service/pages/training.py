@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.inputs import service as inputs
 from gprojci_service.models import Training, TrainingRun
-from gprojci_service.pages import drawings, training_curves
+from gprojci_service.pages import drawings, report_parts, training_curves
 from gprojci_service.pages.formatting import DASH, absolute, duration, fraction, memory, number, seconds
 from gprojci_service.pages.scatter import pick
 from gprojci_service.pages.schemas import Cell, Choice, Drawing, Table
@@ -276,9 +276,7 @@ def _machine(ruler: Ruler | None, environment: Environment | None) -> list[tuple
     if environment is not None:
         rows += [
             ("Device", environment.device_name),
-            ("Platform", environment.platform),
-            ("Python, torch", f"{environment.python}, {environment.torch}"),
-            ("CUDA, driver", _joined([environment.cuda or "", environment.driver or ""])),
-            ("Packages", ", ".join(f"{name} {version}" for name, version in sorted(environment.packages.items()))),
+            *report_parts.software(environment),
+            ("Packages", report_parts.packages(environment)),
         ]
     return rows
