@@ -76,7 +76,7 @@ def history(data: HistoryData, caption: str) -> Drawing:
     rows = [
         (
             f"{commit.sha[:8]} {commit.message[:60]}",
-            *(column.get(commit.position, "–") for column in texts),
+            *(column.get(commit.position, DASH) for column in texts),
             commit.author,
         )
         for commit in commits
@@ -185,7 +185,10 @@ def surface(data: SurfaceData, caption: str) -> Drawing:
 def differences(data: DifferenceData, caption: str) -> Drawing:
     """Change of the error by layer and head."""
     rows = [
-        (ratio_of, (f"{layer} {head}", fraction(before), fraction(after), "–" if ratio_of is None else times(ratio_of)))
+        (
+            ratio_of,
+            (f"{layer} {head}", fraction(before), fraction(after), DASH if ratio_of is None else times(ratio_of)),
+        )
         for layer, bases, heads in zip(data.layers, data.base, data.head, strict=True)
         for head, before, after in zip(data.heads, bases, heads, strict=True)
         for ratio_of in [change(before, after)]
@@ -247,7 +250,7 @@ def bisection(data: BisectionData, caption: str) -> Drawing:
                 f"{entry.position} of {data.commits - 1}",
                 entry.word,
                 ratio(entry.ratio),
-                "–" if entry.low is None else f"{ratio(entry.low)} … {ratio(entry.high)}",
+                DASH if entry.low is None else f"{ratio(entry.low)} … {ratio(entry.high)}",
             )
             for entry in data.measured
         ),
