@@ -78,7 +78,7 @@ def figure(data: BisectionData) -> Sketch:
         entries = [entry for entry in data.measured if entry.word == word]
         if not entries:
             continue
-        places = [_place(entry, word, low, high) for entry in entries]
+        places = [_place(entry, low, high) for entry in entries]
         chart.add_trace(
             scatter(
                 x=[entry.position for entry in entries],
@@ -139,11 +139,11 @@ def figure(data: BisectionData) -> Sketch:
     return chart
 
 
-def _place(entry: Measured, word: str, low: float, high: float) -> float:
+def _place(entry: Measured, low: float, high: float) -> float:
     """Where a mark stands: what is not finite at the top, what was not measured at the bottom."""
     if entry.ratio is not None and entry.ratio > 0:
         return entry.ratio
-    return high if word == "bad" else low
+    return high if entry.word == "bad" else low
 
 
 def _said(entry: Measured, name: str) -> str:

@@ -97,7 +97,7 @@ def figure(data: RooflineData) -> Sketch:
         yaxis=theme.axis(
             "TFLOP/s",
             type="log",
-            range=[math.log10(low) - 0.4, math.log10(max(heights, default=10.0) or 10.0) + 0.2],
+            range=[math.log10(low) - 0.4, math.log10(max(heights) or 10.0) + 0.2],
             tickformat="~g",
             nticks=7,
         ),
