@@ -20,6 +20,7 @@ from gprojci_service.models import Bisection, Job
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_seed import Seed, settings_for
+from test_pages_tokens import mark
 
 FOUND, RUNNING = 1, 2
 BAD = "6f70" * 10
@@ -99,10 +100,8 @@ def test_it_is_cancelled_after_a_question(client: TestClient) -> None:
     page = client.get(f"/bisections/{RUNNING}").text
     asks: Any = re.search(r'popover role="dialog".*?</div>', page, re.DOTALL)
     assert f'action="/bisections/{RUNNING}/cancel"' in asks.group()
-    mark = re.search(r'name="csrf" value="([^"]+)"', asks.group())
-    assert mark
     assert client.post(f"/bisections/{RUNNING}/cancel", data={"csrf": "x"}).status_code == 403
-    form = {"csrf": html.unescape(mark.group(1))}
+    form = {"csrf": mark(asks.group())}
     answer = client.post(f"/bisections/{RUNNING}/cancel", data=form, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/bisections/{RUNNING}")
     page = client.get(f"/bisections/{RUNNING}").text

@@ -54,6 +54,7 @@ def names(page: str) -> list[str]:
 
 
 def mark(page: str) -> str:
+    """What the forms of a page prove their session by."""
     found = re.search(r'name="csrf" value="([^"]+)"', page)
     assert found
     return html.unescape(found.group(1))
