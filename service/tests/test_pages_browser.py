@@ -284,9 +284,16 @@ def test_paper_has_charts_in_light_colours_and_no_navigation(served: Served, chr
     page.close()
 
 
-def test_another_site_may_frame_a_chart_and_no_page(served: Served, chromium: Any) -> None:
+@pytest.fixture
+def elsewhere() -> Iterator[str]:
+    """Address of another site, whose only page no policy keeps from having frames."""
+    with serving(FastAPI(openapi_url=None, docs_url=None, redoc_url=None)) as address:
+        yield address
+
+
+def test_another_site_may_frame_a_chart_and_no_page(served: Served, chromium: Any, elsewhere: str) -> None:
     page, problems = opened(chromium, 1280, "light")
-    page.goto("data:text/html,elsewhere")  # another origin, and a page that no policy keeps from having frames
+    page.goto(elsewhere)
     add = """address => {
         const frame = document.createElement("iframe");
         frame.src = address;

@@ -29,6 +29,7 @@ def test_a_build_without_disk_says_nothing_of_the_commit(service: Any, namespace
     began, usual = time.monotonic(), service.commands["worker"]
     service.kill("worker")
     cache = Path(service.environment["GPROJCI_CACHE_DIR"])
+    cache.mkdir(parents=True, exist_ok=True)  # the worker may have been killed before it made its own
     small = f'mount -t tmpfs -o size=12m none "{cache}" && exec {BIN / "gprojci-worker"}'
     service.commands["worker"] = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", small]
     try:
