@@ -27,8 +27,8 @@ from gprojci_service.training import service as training
 from gprojci_suite.contract.training import Curve
 
 sys.path.insert(0, str(Path(__file__).parent))
+from page_reading import figures, words_of
 from serving import serving
-from test_pages_http import figures, words_of
 from test_pages_seed import settings_for, training_story
 
 

@@ -1,0 +1,141 @@
+"""Lists of jobs and of projects: filters, searches, orders, pages."""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from gprojci_service.app import create_app
+from gprojci_service.jobs.repository import next_queued
+from gprojci_service.models import Project, now
+from gprojci_service.pages import job_list
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_pages_report import report_of
+from test_pages_seed import Seed, settings_for
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """An instance with a project that fails, one that passes, one without a job, and one that is archived."""
+    settings = settings_for(tmp_path_factory.mktemp("several"))
+    app = create_app(settings)
+    app.state.database.migrate()
+    with app.state.database.session(writes=True) as session:
+        seed = Seed(session, settings)
+        head = seed.commit("1a2b", "Break dQ", 1)
+        seed.measured(seed.job(head, None, 1), report_of(head, None, broken=True, base_broken=False))
+        seed.project = seed.add(Project(name="z/green", clone_url="https://github.com/z/green.git"))
+        head = seed.commit("3c4d", "Mend dQ", 2)
+        seed.measured(seed.job(head, None, 2), report_of(head, None, broken=False, base_broken=False))
+        seed.add(Project(name="a/new", clone_url="https://github.com/a/new.git"))
+        seed.add(Project(name="old/one", clone_url="https://github.com/old/one.git", archived_at=now()))
+        session.info.clear()
+    with TestClient(app) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("q=%237", ["broken"]),
+        ("q=6F70", ["broken"]),
+        ("q=projection+skip", ["broken"]),
+        ("q=mallory&state=pass", ["fixed"]),
+        ("q=100%25", []),
+        ("state=queued", ["queued"]),
+        ("kind=pull_request&sort=oldest", ["broken", "fixed", "waiting"]),
+        ("kind=pull_request&hardware=cpu&project=gproj-ci/gproj", ["waiting", "fixed", "broken"]),
+        ("kind=bisect", []),
+        ("kind=nonsense&q=%237&hardware=abacus", ["broken"]),
+    ],
+)
+def test_jobs_are_filtered_searched_and_sorted(
+    lived_in: tuple[TestClient, dict[str, int]], query: str, names: list[str]
+) -> None:
+    client, jobs = lived_in
+    page = client.get(f"/jobs?{query}").text
+    shown = re.findall(r'<th scope="row" class="title-cell"><a href="/jobs/(\d+)">', page)
+    assert [int(number) for number in shown] == [jobs[name] for name in names]
+    assert ("No job" in page) == (not names)
+
+
+def test_a_long_list_of_jobs_is_paged_with_what_is_chosen(
+    lived_in: tuple[TestClient, dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, jobs = lived_in
+    monkeypatch.setattr(job_list, "PAGE", 2)
+    for sort, order in (("newest", -1), ("oldest", 1)):
+        seen, address = [], f"/jobs?q=main&sort={sort}"
+        while address:
+            page = client.get(address).text
+            seen += [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', page)]
+            found = re.search(r'<a class="button" href="([^"]+)">(?:Older|Later) jobs', page)
+            address = html.unescape(found.group(1)) if found else ""
+            assert not address or "q=main" in address
+        assert seen == sorted(set(seen), reverse=order < 0)
+        assert len(seen) == sum(not name.endswith(".json.gz") for name in jobs) - 3  # without the pull requests'
+
+
+def test_the_queue_stands_in_the_order_of_claiming(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    app = create_app(settings)
+    app.state.database.migrate()
+    with app.state.database.session(writes=True) as session:
+        seed = Seed(session, settings)
+        first, second = seed.project, seed.add(Project(name="z/green", clone_url="https://github.com/z/green.git"))
+        jobs = (
+            (first, "backfill", 2),
+            (first, "push", 0),
+            (first, "push", 0),
+            (second, "push", 0),
+            (first, "bisect", 1),
+        )
+        for place, (project, kind, priority) in enumerate(jobs):
+            seed.project = project
+            job = seed.job(seed.commit(f"{place}abc", kind, place), None, place)
+            job.kind, job.priority = kind, priority
+        session.info.clear()
+    with TestClient(app) as client:
+        page = client.get("/jobs?state=queued").text
+    claimed = []
+    with app.state.database.session(writes=True) as session:
+        while (turn := next_queued(session, "cpu")) is not None:
+            turn.state, turn.started_at = "running", datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=len(claimed))
+            session.flush()
+            claimed.append(turn.id)
+    assert [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', page)] == claimed
+    assert claimed == [2, 4, 3, 5, 1]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["a/new", "gproj-ci/gproj", "z/green"]),
+        ("sort=newest", ["z/green", "gproj-ci/gproj", "a/new"]),
+        ("sort=regressions", ["gproj-ci/gproj", "a/new", "z/green"]),
+        ("state=fail", ["gproj-ci/gproj"]),
+        ("state=pass", ["z/green"]),
+        ("state=none", ["a/new"]),
+        ("state=archived", ["old/one"]),
+        ("q=GPROJ", ["gproj-ci/gproj"]),
+        ("q=nobody", []),
+        ("page=2", []),
+    ],
+)
+def test_projects_are_filtered_searched_and_sorted(several: TestClient, query: str, names: list[str]) -> None:
+    page = several.get(f"/projects?{query}").text
+    assert re.findall(r'<th scope="row" class="nowrap"><a href="/projects/([^"]+)">', page) == names
+    assert ("No project" in page) == (not names)
+
+
+def test_a_search_for_the_name_of_an_order_stays_in_the_addresses(several: TestClient) -> None:
+    page = several.get("/projects?q=name&sort=newest").text
+    assert 'href="/projects?state=fail&amp;q=name&amp;sort=newest"' in page
