@@ -41,6 +41,7 @@ from gprojci_service.settings import Settings, load_settings
 from gprojci_service.sharing.endpoints import router as sharing
 from gprojci_service.training.endpoints import router as training
 from gprojci_service.webhooks.endpoints import router as webhooks
+from gprojci_service.webhooks.intake import Intake
 from gprojci_service.workers.endpoints import list_router as workers
 from gprojci_service.workers.endpoints import report_router as worker_reports
 from gprojci_service.workers.endpoints import router as worker_api
@@ -63,6 +64,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Boundary, settings=settings)
     app.state.rate_limits = RateLimits(settings.broker_url)
     app.state.context, app.state.settings, app.state.database = context, settings, context.database
+    app.state.intake = Intake(context.database)
     public = (
         projects,
         jobs,

@@ -22,9 +22,11 @@ from gprojci_service.settings import migrations_directory
 _WRITES = "gprojci_writes"
 _MESSAGES = "gprojci_messages"
 _BEFORE_COMMIT = "gprojci_before_commit"
+_CONNECTIONS = 30
+"""Of a process, at most; they stay, for one that is opened anew for a request costs more than most requests."""
 _REQUESTS = 20
-"""Requests of a process that hold a connection at the same time. Of the pool's 30 the others are for transactions that
-begin and end in one thread."""
+"""Requests of a process that hold a connection at the same time; the others are for transactions that begin and end in
+one thread."""
 
 # Without these a request or task waits for hours on a connection whose other end is gone: the reaper among them.
 _NETWORK: dict[str, Any] = {
@@ -143,7 +145,7 @@ def _engine(url: str) -> Engine:
 def _postgresql(url: str) -> Engine:
     given = make_url(url).query
     network = {name: value for name, value in _NETWORK.items() if name not in given}
-    engine = create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20, connect_args=network)
+    engine = create_engine(url, pool_pre_ping=True, pool_size=_CONNECTIONS, max_overflow=0, connect_args=network)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:

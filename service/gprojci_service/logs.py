@@ -16,7 +16,7 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(about)s"
 FIELDS = ("asctime", "levelname", "name", "message", "process")
 RENAMED = {"asctime": "time", "levelname": "level", "name": "logger"}
 # Loggers of libraries that bring handlers of their own, or say at INFO what nobody needs.
-THEIRS = ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "celery.task", "celery.redirected")
+THEIRS = ("uvicorn", "uvicorn.error", "celery", "celery.task", "celery.redirected")
 QUIET = ("httpx", "alembic", "kombu")
 
 _about: ContextVar[dict[str, object] | None] = ContextVar("gprojci_log_about", default=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 
@@ -9,6 +11,7 @@ from gprojci_service.access import rate_limits
 from gprojci_service.errors import SignatureInvalid
 from gprojci_service.request_body import read_limited
 from gprojci_service.webhooks import service
+from gprojci_service.webhooks.intake import Intake
 from gprojci_service.webhooks.schemas import Accepted
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
@@ -28,14 +31,6 @@ async def receive_github(request: Request) -> Accepted:
         limits = rate_limits.of(request)
         await run_in_threadpool(limits.count, "wrong signature", rate_limits.client_of(request))
         raise
-    return await run_in_threadpool(_store, request, body)
-
-
-def _store(request: Request, body: bytes) -> Accepted:
-    with request.app.state.database.session(writes=True) as session:
-        return service.receive(
-            session,
-            event=request.headers.get("x-github-event"),
-            delivery_id=request.headers.get("x-github-delivery"),
-            body=body,
-        )
+    intake: Intake = request.app.state.intake
+    headers = request.headers
+    return await asyncio.wrap_future(intake.take(headers.get("x-github-event"), headers.get("x-github-delivery"), body))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -14,18 +14,41 @@ from gprojci_service.database import is_postgresql
 from gprojci_service.models import WebhookDelivery
 
 
-def add(session: Session, **values: Any) -> int | None:
-    """Stores a delivery and returns its number, or None where one of its delivery id is there already.
+class New(Protocol):
+    """What is stored of a delivery."""
 
-    One statement without a savepoint: bursts of webhooks are the service's most frequent writes.
+    @property
+    def delivery_id(self) -> str: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def action(self) -> str | None: ...
+    @property
+    def payload(self) -> dict[str, Any]: ...
+
+
+def add(session: Session, deliveries: Iterable[New]) -> dict[str, int]:
+    """Stores deliveries; the numbers of those whose delivery id was not there yet.
+
+    One statement without a savepoint: bursts of webhooks are the service's most frequent writes. In the order of their
+    ids, so that no two of them wait for each other.
     """
     insert = postgresql.insert if is_postgresql(session) else sqlite.insert
-    statement = insert(WebhookDelivery).values(**values).on_conflict_do_nothing(index_elements=["delivery_id"])
-    return session.scalar(statement.returning(WebhookDelivery.id))
+    statement = insert(WebhookDelivery).on_conflict_do_nothing(index_elements=["delivery_id"])
+    rows = [
+        {"delivery_id": one.delivery_id, "event": one.event, "action": one.action, "payload": one.payload}
+        for one in sorted(deliveries, key=lambda one: one.delivery_id)
+    ]
+    added = session.execute(statement.returning(WebhookDelivery.delivery_id, WebhookDelivery.id), rows)
+    return {row.delivery_id: row.id for row in added}
 
 
-def by_delivery_id(session: Session, delivery_id: str) -> WebhookDelivery | None:
-    return session.scalar(select(WebhookDelivery).where(WebhookDelivery.delivery_id == delivery_id))
+def unprocessed(session: Session, delivery_ids: Iterable[str]) -> dict[str, int]:
+    """The numbers of those of the deliveries that wait to be processed."""
+    found = select(WebhookDelivery.delivery_id, WebhookDelivery.id).where(
+        WebhookDelivery.delivery_id.in_(delivery_ids), WebhookDelivery.state == "received"
+    )
+    return {row.delivery_id: row.id for row in session.execute(found)}
 
 
 def locked(session: Session, row_id: int) -> WebhookDelivery | None:

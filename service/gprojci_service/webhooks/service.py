@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,13 +37,27 @@ def check_signature(body: bytes, header: str | None, settings: Settings) -> None
         )
 
 
-def receive(session: Session, *, event: str | None, delivery_id: str | None, body: bytes) -> Accepted:
-    """Stores an authentic delivery once and has it processed; a redelivery of one not yet processed runs it again.
+@dataclass(frozen=True)
+class Delivery:
+    """What an authentic delivery says."""
+
+    delivery_id: str
+    event: str
+    payload: dict[str, Any]
+
+    @property
+    def action(self) -> str | None:
+        """The payload's, where it has one in words."""
+        action = self.payload.get("action")
+        return action if isinstance(action, str) else None
+
+
+def read(event: str | None, delivery_id: str | None, body: bytes) -> Delivery:
+    """Reads an authentic delivery's headers and body.
 
     Raises:
         PayloadInvalid: headers are missing or the body is not a JSON object.
     """
-    logs.note(delivery=delivery_id)
     if not event or not delivery_id:
         raise PayloadInvalid("the headers X-GitHub-Event and X-GitHub-Delivery are both needed")
     try:
@@ -52,25 +68,24 @@ def receive(session: Session, *, event: str | None, delivery_id: str | None, bod
         ) from error
     if not isinstance(payload, dict):
         raise PayloadInvalid("the body is JSON but not an object")
-    if _ESCAPES.search(body):
-        payload = _storable(payload)
+    return Delivery(delivery_id, event, _storable(payload) if _ESCAPES.search(body) else payload)
 
-    action = payload.get("action")
-    row_id = repository.add(
-        session,
-        delivery_id=delivery_id,
-        event=event,
-        payload=payload,
-        action=action if isinstance(action, str) else None,
-    )
-    if row_id is None:
-        known = repository.by_delivery_id(session, delivery_id)
-        if known is None or known.state != "received":
-            return Accepted(status="duplicate", delivery=delivery_id)
-        row_id = known.id
-    send_after_commit(session, PROCESS_DELIVERY, row_id)
-    logger.info("%s taken", event)
-    return Accepted(status="accepted", delivery=delivery_id)
+
+def receive(session: Session, deliveries: Sequence[Delivery]) -> list[Accepted]:
+    """Stores each delivery once and has them processed; a redelivery of one not yet processed runs it again."""
+    numbers = repository.add(session, deliveries)
+    repeated = [delivery.delivery_id for delivery in deliveries if delivery.delivery_id not in numbers]
+    numbers |= repository.unprocessed(session, repeated) if repeated else {}
+    if numbers:
+        send_after_commit(session, PROCESS_DELIVERY, *numbers.values())
+    answers = []
+    for delivery in deliveries:
+        taken = delivery.delivery_id in numbers
+        if taken:
+            logs.note(delivery=delivery.delivery_id)
+            logger.info("%s taken", delivery.event)
+        answers.append(Accepted(status="accepted" if taken else "duplicate", delivery=delivery.delivery_id))
+    return answers
 
 
 def process(session: Session, settings: Settings, row_id: int) -> None:

@@ -15,10 +15,18 @@ from gprojci_service.webhooks import service
 logger = logging.getLogger(__name__)
 
 
-def process_delivery(context: Context, row_id: int) -> None:
-    """Does what the stored delivery asks for."""
-    with context.database.session(writes=True) as session:
-        service.process(session, context.settings, row_id)
+def process_delivery(context: Context, *row_ids: int) -> None:
+    """Does what each of the stored deliveries asks for, in the order of their arrival; one that fails keeps none of
+    the others."""
+    failed: list[Exception] = []
+    for row_id in sorted(row_ids):
+        try:
+            with context.database.session(writes=True) as session:
+                service.process(session, context.settings, row_id)
+        except Exception as error:  # noqa: BLE001 (raised once the others are done)
+            failed.append(error)
+    if failed:
+        raise failed[0] if len(failed) == 1 else ExceptionGroup("deliveries failed", failed)
 
 
 def reconcile(context: Context) -> None:
