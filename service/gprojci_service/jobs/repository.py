@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import exists, func, or_, select, update
+from sqlalchemy import BindParameter, Select, bindparam, func, literal, or_, select, true, union_all, update
 from sqlalchemy.orm import Session, aliased
 
 from gprojci_service.models import Attempt, Job, Project, Report, Sample, Series
@@ -106,23 +106,47 @@ def branch_has_job(session: Session, project_id: int, branch: str, head_sha: str
     return session.scalar(of_it.where(~Job.dedup_key.contains(FREED_KEY)).limit(1)) is not None
 
 
+def _turns() -> Select[int, int]:
+    """Projects with queued jobs of a hardware class, and how urgent these are, in the order of their turns.
+
+    Each project is asked with each priority, one entry of `ix_job_claim` each: to look at all queued jobs takes longer
+    the more of them wait.
+    """
+    urgency = union_all(*(select(literal(priority).label("priority")) for priority in PRIORITIES)).subquery()
+    hardware: BindParameter[str] = bindparam("hardware")
+    waits = (Job.hardware == hardware, Job.state == "queued", Job.priority == urgency.c.priority)
+    oldest = select(Job.id).where(*waits, Job.project_id == Project.id).order_by(Job.id).limit(1)
+    earlier = aliased(Job)
+    served = select(func.max(earlier.started_at)).where(earlier.hardware == hardware, earlier.project_id == Project.id)
+    return (
+        select(Project.id, urgency.c.priority)
+        .join_from(Project, urgency, true())
+        .where(oldest.correlate(Project, urgency).scalar_subquery().is_not(None))
+        .order_by(urgency.c.priority, served.scalar_subquery().asc().nulls_first(), Project.id)
+    )
+
+
+_TURNS = _turns()
+_OLDEST = (
+    select(Job)
+    .where(Job.hardware == bindparam("hardware"), Job.state == "queued", Job.priority == bindparam("priority"))
+    .where(Job.project_id == bindparam("project_id"))
+    .order_by(Job.id)
+    .limit(1)
+    .with_for_update(skip_locked=True)
+)
+
+
 def next_queued(session: Session, hardware: str) -> Job | None:
     """The queued job of a hardware class whose turn it is, locked; one that another claim holds is passed over.
 
     The most urgent first; among projects the one whose last job began longest ago; of a project the oldest. So a
     project with a thousand jobs keeps another's single one waiting for no more than one of them.
     """
-    waits = (Job.hardware == hardware, Job.state == "queued", Job.project_id == Project.id)
-    earlier = aliased(Job)
-    served = select(func.max(earlier.started_at)).where(earlier.hardware == hardware, earlier.project_id == Project.id)
-    for priority in PRIORITIES:
-        turns = select(Project.id).where(exists().where(*waits, Job.priority == priority))
-        turns = turns.order_by(served.scalar_subquery().asc().nulls_first(), Project.id)
-        for project_id in session.scalars(turns).all():
-            oldest = select(Job).where(Job.hardware == hardware, Job.state == "queued", Job.priority == priority)
-            oldest = oldest.where(Job.project_id == project_id).order_by(Job.id).limit(1)
-            if (found := session.scalar(oldest.with_for_update(skip_locked=True))) is not None:
-                return found
+    for project_id, priority in session.execute(_TURNS, {"hardware": hardware}).all():
+        of = {"hardware": hardware, "project_id": project_id, "priority": priority}
+        if (found := session.scalar(_OLDEST, of)) is not None:
+            return found
     return None
 
 
