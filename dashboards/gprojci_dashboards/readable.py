@@ -1,8 +1,12 @@
-"""How figures, pages and verdicts spell a number, and figures and pages a tensor and a pass."""
+"""How figures, pages and verdicts spell a number, and figures and pages a tensor, a pass and a SHA."""
 
 from __future__ import annotations
 
+import html
 import math
+
+SHA_DIGITS = 8
+"""Digits of a SHA that are shown."""
 
 
 def percent(fraction: float) -> str:
@@ -30,3 +34,18 @@ def tensor_name(name: str) -> str:
 def pass_name(name: str) -> str:
     """A pass of attention as it is written: forward_backward → forward + backward."""
     return name.replace("_", " + ")
+
+
+def multiple(ratio: float) -> str:
+    """A ratio in digits that say something: 1.0432 → '1.043×', 2.897 → '2.90×', 230.4 → '230×', 21333 → '21,300×'."""
+    if not math.isfinite(ratio):
+        return percent(ratio).rstrip("%") + ("" if math.isnan(ratio) else "×")
+    size = abs(ratio)
+    if size >= 100:
+        return f"{round(ratio, 2 - math.floor(math.log10(size))):,.0f}×"
+    return f"{ratio:.{3 if size < 2 else 2 if size < 10 else 1}f}×"
+
+
+def literal(text: str) -> str:
+    """Text as plotly shows it unchanged: its labels read some HTML, but `&quot;` as six characters."""
+    return html.escape(text, quote=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from gprojci_dashboards import theme
 from gprojci_dashboards.charts.history import HistoryData, Value, shown
 from gprojci_dashboards.charts.pareto import NAMED_AT_MOST, ParetoData, frontier, label_places, looks_of
-from gprojci_dashboards.readable import percent, tensor_name
+from gprojci_dashboards.readable import SHA_DIGITS, percent, tensor_name
 
 WIDTH, HEIGHT = 760, 400
 _LEFT, _RIGHT, _BOTTOM = 80, 20, 52
@@ -185,7 +185,9 @@ def history(data: HistoryData, title: str, subtitle: str) -> str:
     picture.rows(x, y, ticks)
     every = max(1, math.ceil(len(data.commits) / 9))
     for commit in data.commits[::-1][::every]:
-        picture.text(x.place(commit.position), bottom + 18, commit.sha[:7], theme.MUTED, 'text-anchor="middle"')
+        picture.text(
+            x.place(commit.position), bottom + 18, commit.sha[:SHA_DIGITS], theme.MUTED, 'text-anchor="middle"'
+        )
     if data.limit is not None:
         picture.limit(x, y, data.limit, f"gate: {shown(data.limit, data.unit)}")
     for backend, kept in drawn:
@@ -225,7 +227,7 @@ def pareto(data: ParetoData, title: str, subtitle: str) -> str:
     if max(times) / min(times) > 5:
         low, high = theme.log_range(times, pad=0.12) or (0.0, 1.0)
         x = _Axis(low, high, _LEFT, right, True)
-        across = list(zip(theme.RATIO_TICKS["tickvals"], theme.RATIO_TICKS["ticktext"], strict=True))
+        across = list(zip(theme.ratio_ticks()["tickvals"], theme.ratio_ticks()["ticktext"], strict=True))
     else:
         x = _linear([*times, min(times) + 0.2], _LEFT, right)
         across = [(value, f"{value:g}×") for value in _steps(x.low, x.high) if value > 0]

@@ -93,7 +93,6 @@ HEAT: tuple[tuple[float, Tone], ...] = (
 
 # Where a logarithmic axis of ratios has its ticks.
 _RATIOS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-RATIO_TICKS: dict[str, Any] = {"tickvals": list(_RATIOS), "ticktext": [f"{ratio:g}×" for ratio in _RATIOS]}
 
 FONT = 'ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 
@@ -140,10 +139,10 @@ def dark_map() -> dict[str, str]:
     return {tone.light: tone.dark for tone in tones}
 
 
-def axis(title: str = "", **more: Any) -> dict[str, Any]:
-    """An axis in the common style; `more` overrides."""
+def axis(title: str = "", *, standoff: int = 10, **more: Any) -> dict[str, Any]:
+    """An axis in the common style, its title `standoff` pixels from its labels; `more` overrides."""
     style: dict[str, Any] = {
-        "title": {"text": title, "font": {"size": 12, "color": MUTED.light}, "standoff": 10},
+        "title": {"text": title, "font": {"size": 12, "color": MUTED.light}, "standoff": standoff},
         "gridcolor": GRID.light,
         "linecolor": AXIS.light,
         "tickcolor": AXIS.light,
@@ -203,9 +202,15 @@ def log_ticks(values: Iterable[float]) -> tuple[list[float], list[str]]:
         return [0.001, 0.01, 0.1], ["0.1%", "1%", "10%"]
     low, high = math.floor(math.log10(min(finite))), math.ceil(math.log10(max(finite)))
     step = max(1, math.ceil((high - low) / 9))
-    between = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high - low <= 1 else (1.0, 2.0, 5.0) if high - low == 2 else (1.0,)
+    between = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high - low <= 1 else (1.0, 2.0, 5.0) if high - low <= 3 else (1.0,)
     positions = [float(f"{one}e{exponent}") for exponent in range(low, high + 1, step) for one in between]
     return positions, [percent(position) for position in positions]
+
+
+def ratio_ticks(low: float = 0.0) -> dict[str, Any]:
+    """The ticks of a logarithmic axis of ratios, from `low` on."""
+    shown = [ratio for ratio in _RATIOS if ratio >= low]
+    return {"tickvals": shown, "ticktext": [f"{ratio:,g}×" for ratio in shown]}
 
 
 def log_range(values: Iterable[float], *, pad: float = 0.08) -> list[float] | None:

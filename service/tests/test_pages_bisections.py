@@ -62,7 +62,7 @@ def test_the_list_is_filtered_and_paged(client: TestClient, query: str, shown: s
 
 def test_the_list_says_what_is_known(client: TestClient) -> None:
     page = client.get("/bisections").text
-    assert "6f706f706f is the first commit whose dq_error is worse" in page
+    assert "6f706f706f is the first commit whose dQ error, median is worse" in page
     assert "3 commits remain after 2 measurements" in page
 
 

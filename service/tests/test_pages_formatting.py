@@ -43,7 +43,8 @@ def test_duration(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1.0432, "1.043×"), (27.44, "27.4×"), (21333.3, "21,333×"), (float("inf"), "∞×")]
+    ("value", "text"),
+    [(1.0432, "1.043×"), (2.897, "2.90×"), (27.44, "27.4×"), (21333.3, "21,300×"), (float("inf"), "∞×")],
 )
 def test_ratio(value: float, text: str) -> None:
     assert formatting.ratio(value) == text
@@ -51,6 +52,7 @@ def test_ratio(value: float, text: str) -> None:
 
 def test_signed_percent() -> None:
     assert (formatting.signed_percent(0.043), formatting.signed_percent(-0.02)) == ("+4.3%", "−2%")
+    assert [formatting.signed_percent(one) for one in (0.00392, 0.123456, 0.00001)] == ["+0.39%", "+12.3%", "+0.001%"]
 
 
 def test_relative_times_keep_the_absolute_one() -> None:

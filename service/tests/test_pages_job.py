@@ -56,7 +56,7 @@ def test_a_job_shows_everything_its_report_holds(lived_in: tuple[TestClient, dic
     assert "742 TFLOP/s in a square BF16 matrix product" in speed
     assert "2.5 GiB" in speed
     environment = words_of(section(text, "environment"))
-    assert "during sm 1,980 MHz sw_power_cap" in environment
+    assert "during SM 1,980 MHz power cap (software)" in environment
     assert words_of(section(text, "accuracy-speed"))
 
 
@@ -105,7 +105,7 @@ def test_a_job_shows_what_differs_from_the_session_of_its_base(lived_in: tuple[T
     rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>(.*?)</td><td><ins>(.*?)</ins>', page)
     assert rows == [("torch", "<del>2.13.0+cpu</del>", "2.14.0+cpu"), ("triton", "–", "3.6")]
     assert f'differs from the base commit\'s own session, <a href="/jobs/{jobs["push-5e6f"]}">' in page
-    assert "The GPU was slowed down over the session: sw_power_cap." in page
+    assert "The GPU was slowed down over the session: power cap (software)." in page
     same = client.get(f"/jobs/{jobs['push-5e6f']}").text
     assert f'the same as in the base commit\'s own session, <a href="/jobs/{jobs["push-4d5e"]}">' in same
     assert "own session" not in client.get(f"/jobs/{jobs['push-1a2b']}").text

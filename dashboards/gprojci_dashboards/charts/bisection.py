@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass
 
 from gprojci_dashboards import theme
+from gprojci_dashboards.readable import literal
 from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "What was measured"
@@ -61,6 +61,8 @@ def figure(data: BisectionData) -> Sketch:
     reach = [1.0, *finite, *ends, *([data.threshold] if data.threshold else [])]
     air = max(1.1, (max(reach) / min(reach)) ** 0.1)
     low, high = min(reach) / air, max(reach) * air
+    # What was not measured stands at the bottom, clear of the axis and its numbers.
+    floor = low / air**1.5 if any(_place(entry, low, high) == low for entry in data.measured) else low
     if data.bad > data.good:
         chart.add_vrect(x0=data.good + 0.5, x1=data.bad + 0.5, fillcolor=theme.LIMIT_FILL.light)
     if data.commits:
@@ -132,8 +134,8 @@ def figure(data: BisectionData) -> Sketch:
         yaxis=theme.axis(
             f"{data.metric} ÷ the good commit's",
             type="log",
-            range=[math.log10(low), math.log10(high)],
-            **(theme.RATIO_TICKS if wide else {"ticksuffix": "×", "tickformat": ".3~g", "nticks": 6}),
+            range=[math.log10(floor), math.log10(high)],
+            **(theme.ratio_ticks(low) if wide else {"ticksuffix": "×", "tickformat": ".3~g", "nticks": 6}),
         ),
     )
     return chart
@@ -149,5 +151,5 @@ def _place(entry: Measured, low: float, high: float) -> float:
 def _said(entry: Measured, name: str) -> str:
     interval = "" if entry.low is None or entry.high is None else f" ({entry.low:.3g} … {entry.high:.3g})"
     reading = "" if entry.ratio is None else f"<br>{entry.ratio:.3g}× the good commit's{interval}"
-    note = f"<br>{html.escape(entry.note)}" if entry.note else ""
-    return f"<b>{html.escape(entry.sha[:8])}</b> {name}, measurement {entry.order}{reading}{note}"
+    note = f"<br>{literal(entry.note)}" if entry.note else ""
+    return f"<b>{literal(entry.sha[:8])}</b> {name}, measurement {entry.order}{reading}{note}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from statistics import median
 
 from gprojci_dashboards import theme
+from gprojci_dashboards.readable import literal
 from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Times of single calls"
@@ -44,8 +44,8 @@ def figure(data: CallTimesData) -> Sketch:
                 y=[(place + 1) / len(times) for place in range(len(times))],
                 mode="lines",
                 line={"shape": "hv", "color": tone.light, "width": 2, "dash": dash},
-                name=html.escape(side.name),
-                hovertemplate=f"{html.escape(side.name)}<br>%{{y:.0%}} of calls within %{{x:.4~g}} ms<extra></extra>",
+                name=literal(side.name),
+                hovertemplate=f"{literal(side.name)}<br>%{{y:.0%}} of calls within %{{x:.4~g}} ms<extra></extra>",
             )
         )
         chart.add_trace(
@@ -56,7 +56,7 @@ def figure(data: CallTimesData) -> Sketch:
                 marker={"symbol": "diamond", "size": 10, "color": tone.light},
                 showlegend=False,
                 hovertemplate=(
-                    f"<b>{html.escape(side.name)}</b><br>median of {len(times)} calls %{{x:.4~g}} ms<extra></extra>"
+                    f"<b>{literal(side.name)}</b><br>median of {len(times)} calls %{{x:.4~g}} ms<extra></extra>"
                 ),
             )
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.readable import literal, percent
 from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Error distribution over slices"
@@ -51,8 +50,8 @@ def figure(data: DistributionData) -> Sketch:
                 },
                 marker={"size": 6, "symbol": theme.SYMBOLS[index], "color": tone.light},
                 name=side.name,
-                text=[f"{html.escape(name)}: {percent(error)}" for error, name in pairs],
-                hovertemplate=f"<b>{html.escape(side.name)}</b><br>%{{text}}<br>%{{y:.0%}} of slices are at most this"
+                text=[f"{literal(name)}: {percent(error)}" for error, name in pairs],
+                hovertemplate=f"<b>{literal(side.name)}</b><br>%{{text}}<br>%{{y:.0%}} of slices are at most this"
                 "<extra></extra>",
             )
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
+from typing import Any
 
 from gprojci_dashboards import heat, theme
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.readable import literal, percent
 from gprojci_dashboards.sketch import Sketch, heatmap
 
 TITLE = "Error over offset and spread of the logits"
@@ -67,18 +67,18 @@ def figure(data: SurfaceData) -> Sketch:
                 ygap=1,
                 hoverongaps=False,
                 hovertemplate=(
-                    f"<b>{html.escape(facet.backend)}</b><br>offset %{{y}} × spread, logit std %{{x}}<br>"
-                    f"{html.escape(data.tensor)} error %{{text}}<extra></extra>"
+                    f"<b>{literal(facet.backend)}</b><br>offset %{{y}} × spread, logit std %{{x}}<br>"
+                    f"{literal(data.tensor)} error %{{text}}<extra></extra>"
                 ),
                 showscale=place == 0,
                 **scale.colours(),
             )
         )
-        bare = {"showgrid": False, "showline": False, "type": "category"}
+        bare: dict[str, Any] = {"showgrid": False, "showline": False, "type": "category"}
         chart.update_layout(
             **{
                 f"xaxis{suffix}": theme.axis(
-                    "logit std", domain=[left, (column + 0.97) / columns], anchor=f"y{suffix}", **bare
+                    "logit std", standoff=22, domain=[left, (column + 0.97) / columns], anchor=f"y{suffix}", **bare
                 ),
                 f"yaxis{suffix}": theme.axis(
                     "offset ÷ spread" if column == 0 else "",
@@ -95,7 +95,7 @@ def figure(data: SurfaceData) -> Sketch:
             yref="paper",
             xanchor="left",
             yanchor="bottom",
-            text=f"<b>{html.escape(facet.backend)}</b>",
+            text=f"<b>{literal(facet.backend)}</b>",
             showarrow=False,
             font={"size": 12, "color": theme.INK.light},
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass
 
 from gprojci_dashboards import heat, theme
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.readable import literal, percent
 from gprojci_dashboards.sketch import Sketch, heatmap
 
 TITLE = "Change by layer and head"
@@ -61,8 +60,8 @@ def figure(data: DifferenceData) -> Sketch:
     chart = Sketch(
         heatmap(
             z=[[scale.place(ratio) for ratio in row] for row in ratios],
-            x=[html.escape(name) for name in data.heads],
-            y=[html.escape(name) for name in data.layers],
+            x=[literal(name) for name in data.heads],
+            y=[literal(name) for name in data.layers],
             **colours,
             text=texts,
             customdata=said,
@@ -71,7 +70,7 @@ def figure(data: DifferenceData) -> Sketch:
             xgap=2,
             ygap=2,
             hovertemplate=(
-                f"<b>%{{y}} · %{{x}}</b><br>{html.escape(data.tensor)} error %{{customdata}}, %{{text}}<extra></extra>"
+                f"<b>%{{y}} · %{{x}}</b><br>{literal(data.tensor)} error %{{customdata}}, %{{text}}<extra></extra>"
             ),
             hoverongaps=False,
         )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.readable import SHA_DIGITS, literal, multiple, percent
 from gprojci_dashboards.sketch import Sketch, numbers, scatter
 
 TITLE = "History"
 _CROSS = "x"
+LEGEND_PIXELS = 19
+"""Of a line's entry in the legend, where each stands in a row of its own."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def shown(value: float, unit: str) -> str:
     if unit == "fraction":
         return percent(value)
     if unit == "ratio":
-        return f"{value:.3f}×"
+        return multiple(value)
     if value < 1e-3:
         return f"{value * 1e6:.3g} µs"
     return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
@@ -84,7 +85,7 @@ def figure(data: HistoryData) -> Sketch:
     """The metric over the commits in order; failing values carry a cross."""
     chart = Sketch()
     commits = {commit.position: commit for commit in data.commits}
-    against = html.escape(f" {data.against}") if data.unit == "ratio" and data.against else ""
+    against = literal(f" {data.against}") if data.unit == "ratio" and data.against else ""
     for line in data.lines:
         colour, symbol, dash = theme.look(line.backend)
         values = [value for value in line.values if value.position in commits]
@@ -117,11 +118,11 @@ def figure(data: HistoryData) -> Sketch:
                 }
                 if spread
                 else None,
-                name=line.backend,
+                name=literal(line.backend),
                 zorder=2 if fails else 1,
                 customdata=[value.url for value in values],
                 text=[_reading(value, data.unit, against) for value in values],
-                hovertemplate=f"<b>{html.escape(line.backend)}</b> %{{text}}<br>%{{hovertext}}<extra></extra>",
+                hovertemplate=f"<b>{literal(line.backend)}</b> %{{text}}<br>%{{hovertext}}<extra></extra>",
             )
         )
     _mark_changes(chart, data, commits)
@@ -149,13 +150,14 @@ def figure(data: HistoryData) -> Sketch:
         y_axis |= {"ticksuffix": "s", "exponentformat": "SI", "rangemode": "tozero"}
     step = max(1, len(data.commits) // 12)
     ticked = data.commits[::-1][::step][::-1]
-    theme.styled(chart, height=400, narrow={"yaxis": {"title": {"text": ""}}, "legend": {"font": {"size": 11}}})
+    narrow = {"yaxis": {"title": {"text": ""}}, "legend": {"font": {"size": 11}}}
+    theme.styled(chart, height=400, narrow=narrow | {"height": 380 + LEGEND_PIXELS * len(data.lines)})
     chart.update_layout(
         meta={"places": [_place(commit) for commit in data.commits]},
         xaxis=theme.axis(
             "commit",
             tickvals=[commit.position for commit in ticked],
-            ticktext=[commit.sha[:7] for commit in ticked],
+            ticktext=[commit.sha[:SHA_DIGITS] for commit in ticked],
             tickangle=-35,
             range=[min(commits, default=0) - 0.4, max(commits, default=0) + 0.4],
             showgrid=False,
@@ -188,8 +190,8 @@ def _mark_changes(chart: Sketch, data: HistoryData, commits: dict[int, Commit]) 
                 zorder=3,
                 cliponaxis=False,
                 hovertext=[
-                    f"<b>{html.escape(one.backend)}</b> {changed(one.change)} from "
-                    f"{html.escape(commits[one.position].sha[:8])} on"
+                    f"<b>{literal(one.backend)}</b> {changed(one.change)} from "
+                    f"{literal(commits[one.position].sha[:8])} on"
                     for one in marked
                 ],
                 hovertemplate="%{hovertext}<extra></extra>",
@@ -211,8 +213,8 @@ def _position(value: float, unit: str) -> float:
 
 def _place(commit: Commit) -> str:
     return (
-        f"<b>{html.escape(commit.sha[:8])}</b> {html.escape(commit.message[:72])}<br>"
-        f"{html.escape(commit.author)} · {html.escape(commit.when)}"
+        f"<b>{literal(commit.sha[:8])}</b> {literal(commit.message[:72])}<br>"
+        f"{literal(commit.author)} · {literal(commit.when)}"
     )
 
 
@@ -220,5 +222,5 @@ def _reading(value: Value, unit: str, against: str) -> str:
     interval = ""
     if value.low is not None and value.high is not None:
         interval = f" ({shown(value.low, unit)} … {shown(value.high, unit)})"
-    verdict = f", gate: {html.escape(value.verdict)}" if value.verdict else ""
+    verdict = f", gate: {literal(value.verdict)}" if value.verdict else ""
     return f"{shown(value.value, unit)}{against}{interval}{verdict}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass
 from typing import Any
 
 from gprojci_dashboards import theme
+from gprojci_dashboards.readable import literal
 from gprojci_dashboards.sketch import Sketch, Trace, scatter
 
 TITLE = "Paired timing ratios"
@@ -85,7 +85,7 @@ def _draw(chart: Sketch, plane: _Plane, suffix: str, domain: tuple[float, float]
             xanchor="left",
             y=row - 0.36,
             yanchor="middle",
-            text=html.escape(comparison.label),
+            text=literal(comparison.label),
             showarrow=False,
             font={"size": 12, "color": theme.INK.light},
             **refs,
@@ -96,7 +96,7 @@ def _draw(chart: Sketch, plane: _Plane, suffix: str, domain: tuple[float, float]
                 y=[row + _jitter(index) for index in range(len(comparison.ratios))],
                 mode="markers",
                 marker={"size": 5, "color": tone.light, "opacity": 0.35},
-                hovertemplate=f"{html.escape(comparison.label)}<br>one pair: %{{x:.3f}}×<extra></extra>",
+                hovertemplate=f"{literal(comparison.label)}<br>one pair: %{{x:.3f}}×<extra></extra>",
                 showlegend=False,
                 **axes,
             )
@@ -104,6 +104,7 @@ def _draw(chart: Sketch, plane: _Plane, suffix: str, domain: tuple[float, float]
         chart.add_trace(_interval(comparison, row, tone, axes))
     ends = {"yref": f"y{suffix} domain", "y0": 0, "y1": 1, "xref": f"x{suffix}"}
     chart.add_line(x0=1.0, x1=1.0, line={"color": theme.AXIS.light, "width": 1.5}, **ends)
+    low, high = _window(plane)
     if plane.margin is not None:
         limit = 1.0 + plane.margin
         dashed = {"color": theme.LIMIT.light, "width": 1.5, "dash": "dash"}
@@ -114,11 +115,11 @@ def _draw(chart: Sketch, plane: _Plane, suffix: str, domain: tuple[float, float]
             y=1,
             yref=f"y{suffix} domain",
             yanchor="bottom",
+            xanchor="right" if limit - low > 0.75 * (high - low) else "center",
             text=f"margin +{plane.margin:.0%}",
             showarrow=False,
             font={"size": 11, "color": theme.LIMIT.light},
         )
-    low, high = _window(plane)
     beyond = sum(not low <= ratio <= high for comparison in plane.rows for ratio in comparison.ratios)
     if beyond:
         chart.add_annotation(
@@ -130,7 +131,7 @@ def _draw(chart: Sketch, plane: _Plane, suffix: str, domain: tuple[float, float]
             yanchor="bottom",
             text=f"{beyond} of the pairs beyond; a double click shows all",
             showarrow=False,
-            font={"size": 11, "color": theme.AXIS.light},
+            font={"size": 11, "color": theme.MUTED.light},
         )
     title = "time ratio of one pair (left is faster)" if last else ""
     chart.update_layout(
@@ -170,7 +171,7 @@ def _interval(comparison: Comparison, row: int, tone: theme.Tone, axes: dict[str
             "width": 7,
         },
         hovertemplate=(
-            f"<b>{html.escape(comparison.label)}</b><br>median {comparison.ratio:.3f}× "
+            f"<b>{literal(comparison.label)}</b><br>median {comparison.ratio:.3f}× "
             f"({comparison.low:.3f} … {comparison.high:.3f}), {len(comparison.ratios)} pairs"
             f"{f' over {comparison.processes} processes' if comparison.processes > 1 else ''}"
             f"{f', {comparison.void_pairs} void' if comparison.void_pairs else ''}<extra></extra>"
@@ -196,7 +197,7 @@ def _window(plane: _Plane) -> tuple[float, float]:
 def _extent(low: float, high: float) -> dict[str, Any]:
     """Type and range of the axis: logarithmic where one backend takes many times as long as another."""
     if low > 0 and high / low > LOGARITHMIC_FROM:
-        return {"type": "log", "range": [math.log10(low), math.log10(high)], **theme.RATIO_TICKS}
+        return {"type": "log", "range": [math.log10(low), math.log10(high)], **theme.ratio_ticks()}
     return {"range": [low, high], "ticksuffix": "×"}
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass
 from typing import Any
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.readable import percent, tensor_name
+from gprojci_dashboards.readable import literal, percent, tensor_name
 from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Accuracy against speed"
@@ -118,7 +117,7 @@ def figure(data: ParetoData) -> Sketch:
         x_axis |= {
             "type": "log",
             "range": theme.log_range(times, pad=0.12),
-            **theme.RATIO_TICKS,
+            **theme.ratio_ticks(),
         }
     else:
         reach = [*times, *(end for mark in marks for end in (mark.time_low, mark.time_high))]
@@ -166,9 +165,9 @@ def _add_path(chart: Sketch, data: ParetoData, backend: str) -> None:
             },
             customdata=[step.url for step in steps] + [mark.url for mark in now],
             text=[
-                f"<b>{html.escape(step.sha[:8])}</b> {html.escape(step.message[:70])}"
-                f"{f' · {html.escape(step.author)}' if step.author else ''}<br>"
-                f"{percent(step.error)} · {step.time:.2f}× {html.escape(data.anchor)}"
+                f"<b>{literal(step.sha[:8])}</b> {literal(step.message[:70])}"
+                f"{f' · {literal(step.author)}' if step.author else ''}<br>"
+                f"{percent(step.error)} · {step.time:.2f}× {literal(data.anchor)}"
                 for step in steps
             ]
             + [""] * len(now),
@@ -209,7 +208,7 @@ def label_places(marks: tuple[Mark, ...]) -> dict[str, str]:
 
 def _literal(text: str) -> str:
     """Text in a template of plotly's, which would take `%{…}` for a name of its own."""
-    return html.escape(text).replace("{", "&#123;")
+    return literal(text).replace("{", "&#123;")
 
 
 def _add_mark(chart: Sketch, mark: Mark, tensor: str, data: ParetoData, place: str, look: tuple[str, str]) -> None:
@@ -240,7 +239,7 @@ def _add_mark(chart: Sketch, mark: Mark, tensor: str, data: ParetoData, place: s
                 "width": 3,
             },
             mode="markers+text",
-            text=[f"  <b>{html.escape(mark.backend)}</b>  " if subject else f"  {html.escape(mark.backend)}  "],
+            text=[f"  <b>{literal(mark.backend)}</b>  " if subject else f"  {literal(mark.backend)}  "],
             textposition=place,
             textfont={"size": 12, "color": colour},
             cliponaxis=False,
@@ -253,10 +252,10 @@ def _add_mark(chart: Sketch, mark: Mark, tensor: str, data: ParetoData, place: s
             name=mark.backend,
             customdata=[mark.url],
             hovertemplate=(
-                f"<b>{html.escape(mark.backend)}</b> ({role}{html.escape(note)})<br>"
+                f"<b>{literal(mark.backend)}</b> ({role}{literal(note)})<br>"
                 f"{tensor} error {percent(mark.error)} "
                 f"({percent(mark.error_low)} … {percent(mark.error_high)} over slices)<br>"
-                f"time {mark.time:.2f}× {html.escape(data.anchor)} ({mark.time_low:.2f} … {mark.time_high:.2f})"
+                f"time {mark.time:.2f}× {literal(data.anchor)} ({mark.time_low:.2f} … {mark.time_high:.2f})"
                 f"{f'<br>{_literal(mark.commit)}' if mark.commit else ''}"
                 "<extra></extra>"
             ),

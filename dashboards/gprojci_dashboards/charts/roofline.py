@@ -5,12 +5,11 @@ The roofline model: Williams, Waterman and Patterson, Communications of the ACM 
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.readable import pass_name
+from gprojci_dashboards.readable import literal, pass_name
 from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Roofline"
@@ -77,11 +76,11 @@ def figure(data: RooflineData) -> Sketch:
                     "color": colour,
                     "line": {"width": 2, "color": colour},
                 },
-                name=html.escape(point.label),
+                name=literal(point.label),
                 legendgroup=point.label,
                 showlegend=point.label not in named,
                 hovertemplate=(
-                    f"<b>{html.escape(name)}</b><br>{point.tflops:.3g} TFLOP/s, "
+                    f"<b>{literal(name)}</b><br>{point.tflops:.3g} TFLOP/s, "
                     f"{point.tflops / roof(data, point.intensity):.0%} of the roof at {point.intensity:.3g} FLOP a byte"
                     f"<br>{point.seconds * 1e3:.3g} ms<extra></extra>"
                 ),
@@ -89,16 +88,18 @@ def figure(data: RooflineData) -> Sketch:
             )
         )
         named.add(point.label)
-    theme.styled(chart, height=400, narrow={"height": 460})
+    theme.styled(chart, height=400, narrow={"height": 460, "xaxis": {"title": {"text": "FLOP per byte moved"}}})
     heights = [*(point.tflops for point in points), data.matmul_tflops]
     low = min((value for value in heights if value > 0), default=1.0)
     chart.update_layout(
-        xaxis=theme.axis("arithmetic intensity, FLOP per byte that must be moved", type="log", dtick=1),
+        xaxis=theme.axis(
+            "arithmetic intensity, FLOP per byte that must be moved", type="log", dtick=1, tickformat=",~r"
+        ),
         yaxis=theme.axis(
             "TFLOP/s",
             type="log",
             range=[math.log10(low) - 0.4, math.log10(max(heights) or 10.0) + 0.2],
-            tickformat="~g",
+            tickformat=",~r",
             nticks=7,
         ),
     )

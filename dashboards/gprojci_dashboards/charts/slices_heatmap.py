@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 
 from gprojci_dashboards import heat, theme
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.readable import literal, percent
 from gprojci_dashboards.sketch import Sketch, heatmap
 
 TITLE = "Error per slice"
@@ -36,15 +35,15 @@ def figure(data: HeatmapData) -> Sketch:
     chart = Sketch(
         heatmap(
             z=[[scale.place(error) for error in row] for row in data.errors],
-            x=[html.escape(column) for column in data.columns],
-            y=[html.escape(row) for row in data.rows],
+            x=[literal(column) for column in data.columns],
+            y=[literal(row) for row in data.rows],
             **scale.colours(),
             text=texts,
             texttemplate="%{text}" if len(data.columns) * len(data.rows) <= 200 else None,
             textfont={"size": 11},
             xgap=2,
             ygap=2,
-            hovertemplate=f"<b>%{{y}}</b> · %{{x}}<br>{html.escape(data.tensor)} error %{{text}}<extra></extra>",
+            hovertemplate=f"<b>%{{y}}</b> · %{{x}}<br>{literal(data.tensor)} error %{{text}}<extra></extra>",
             hoverongaps=False,
         )
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.readable import literal, percent
 from gprojci_dashboards.sketch import Sketch, Trace, scatter
 
 TITLE = "Training, backend by backend"
@@ -100,7 +99,7 @@ def figure(data: CurvesData) -> Sketch:
             yref="paper",
             xanchor="left",
             yanchor="bottom",
-            text=f"<b>{html.escape(panel.title)}</b>",
+            text=f"<b>{literal(panel.title)}</b>",
             showarrow=False,
             font={"size": 12, "color": theme.INK.light},
         )
@@ -124,7 +123,7 @@ def _traces(line: Line, panel: Panel, colour: str, symbol: str, *, band: bool) -
         for step, middle, low, high in zip(line.steps, line.middle, line.low, line.high, strict=True)
         if _drawable(middle, panel)
     ]
-    name = html.escape(line.name)
+    name = literal(line.name)
     between = [point for point in drawn if _drawable(point[2], panel) and _drawable(point[3], panel)]
     spread = any(low < high for _, _, low, high in between)
     if band and spread:
@@ -157,7 +156,7 @@ def _traces(line: Line, panel: Panel, colour: str, symbol: str, *, band: bool) -
             mode="markers",
             marker={"color": colour, "symbol": "x-thin", "size": 13, "line": {"color": colour, "width": 3}},
             name=name,
-            text=[html.escape(end.words) for end in ends],
+            text=[literal(end.words) for end in ends],
             hovertemplate=f"<b>{name}</b> %{{text}}<extra></extra>",
             cliponaxis=False,
         )

@@ -70,7 +70,7 @@ def figure(data: TrainingData) -> Sketch:
     ticks, labels = theme.log_ticks(errors)
     theme.styled(chart, height=420)
     chart.update_layout(
-        xaxis=theme.axis("training step", anchor="y"),
+        xaxis=theme.axis("training step", anchor="y", tickformat=",d"),
         yaxis=theme.axis(
             f"dQ error of {data.backend}",
             type="log",

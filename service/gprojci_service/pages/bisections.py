@@ -17,7 +17,7 @@ from gprojci_service.pages import drawings
 from gprojci_service.pages import repository as pages
 from gprojci_service.pages.addresses import address
 from gprojci_service.pages.bisection_views import BisectionRow, BisectionsView, BisectionView, MeasuredRow
-from gprojci_service.pages.formatting import DASH, clean, first_line, metric, ratio, short_sha
+from gprojci_service.pages.formatting import DASH, clean, first_line, metric, ratio, short_sha, spelled
 from gprojci_service.pages.scatter import pick
 from gprojci_service.pages.schemas import Drawing
 from gprojci_service.projects import repository as project_repository
@@ -65,7 +65,7 @@ def _title(bisection: Bisection) -> str:
 
 def _progress(bisection: Bisection) -> str:
     if bisection.detail:
-        return _SHA.sub(r"\1", clean(bisection.detail))
+        return _SHA.sub(r"\1", spelled(clean(bisection.detail)))
     good, bad = search.bracket(len(bisection.commits), service.findings(bisection))
     count = len(bisection.findings)
     return f"{_commits(bad - good)} remain after {count} measurement{'' if count == 1 else 's'}"

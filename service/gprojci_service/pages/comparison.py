@@ -11,7 +11,7 @@ from gprojci_dashboards.charts.error_distribution import Side as DistributionSid
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
 from gprojci_service.models import Commit, Project
 from gprojci_service.pages import comparison_pictures, drawings, environment_changes, findings, repository, service
-from gprojci_service.pages.formatting import fraction, metric, tensor
+from gprojci_service.pages.formatting import fraction, metric, short_sha, tensor
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import CompareView, Drawing, Side
 from gprojci_service.projects import repository as project_repository
@@ -66,7 +66,7 @@ def _compared(
     pictures = comparison_pictures.differences(sides, backend, shown, chosen)
     pictures += _pictures(sides, (base, head), backend, shown, chosen, ceiling)
     if together:
-        names = (f"base {base.sha[:7]}", f"head {head.sha[:7]}")
+        names = (f"base {short_sha(base.sha)}", f"head {short_sha(head.sha)}")
         pictures += [*_ratios(bodies[1], backend), *comparison_pictures.call_times(bodies[1], backend, names)]
     worse, better = compared.count("worse"), compared.count("better")
     return CompareView(
@@ -123,7 +123,7 @@ def _pictures(
     names = sorted(set(sides[0]) | set(sides[1]))
     if not names:
         return []
-    labels = tuple(f"{which} {commit.sha[:7]}" for which, commit in zip(("base", "head"), commits, strict=True))
+    labels = tuple(f"{which} {short_sha(commit.sha)}" for which, commit in zip(("base", "head"), commits, strict=True))
     word = str(tensor(chosen))
     distribution = DistributionData(
         word,

@@ -54,7 +54,8 @@ def call_times(body: Report, backend: str, names: Iterable[str]) -> list[Drawing
         found = [item for item in measured if item.pass_ == chosen and item.revision in ("base", "head")]
         case = found[0].case if found else ""
         by_revision = {item.revision: item.seconds for item in found if item.case == case}
-        if len(by_revision) == 2:
+        # Of an old report the medians alone are kept, which are no distribution.
+        if len(by_revision) == 2 and all(len(times) > 1 for times in by_revision.values()):
             words = pass_name(chosen)
             sides = zip(names, ("base", "head"), strict=True)
             data = CallTimesData(words, tuple(Calls(name, tuple(by_revision[key])) for name, key in sides))  # type: ignore[index]

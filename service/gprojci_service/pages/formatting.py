@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 from markupsafe import Markup, escape
 
-from gprojci_dashboards.readable import percent, tensor_name
+from gprojci_dashboards.readable import SHA_DIGITS, multiple, percent, tensor_name
 from gprojci_service.untrusted_text import clean as clean  # the pages take it from here, with the filters
 
 DASH = "–"
@@ -23,18 +24,15 @@ def signed_percent(value: float | None) -> str:
     """A change as percent with its sign: 0.043 → '+4.3%', -0.02 → '−2%'."""
     if value is None:
         return DASH
-    text = percent(abs(value))
+    size = abs(value)
+    # Beside other changes of its kind, where more digits than a hundredth of a percent say nothing.
+    text = f"{100 * size:.2f}".rstrip("0").rstrip(".") + "%" if 1e-4 <= size < 0.1 else percent(size)
     return f"{'−' if value < 0 else '+'}{text}"
 
 
 def ratio(value: float | None) -> str:
     """A ratio as a multiple: 1.043 → '1.043×', 230.4 → '230×'."""
-    if value is None:
-        return DASH
-    if not math.isfinite(value):
-        return percent(value).rstrip("%") + ("" if math.isnan(value) else "×")
-    digits = 3 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:,.{digits}f}×"
+    return DASH if value is None else multiple(value)
 
 
 def seconds(value: float | None) -> str:
@@ -136,7 +134,7 @@ def moment(value: str | None) -> datetime | None:
 
 def short_sha(sha: str | None) -> str:
     """The first eight digits of a SHA."""
-    return sha[:8] if sha else DASH
+    return sha[:SHA_DIGITS] if sha else DASH
 
 
 def first_line(text: str | None, width: int = 90) -> str:
@@ -175,6 +173,17 @@ def metric(name: str) -> str:
     return name.replace("_", " ")
 
 
+_METRIC_KEYS = re.compile(
+    r"\b(?:(?:dq|dk|dv|o)_(?:error_worst|error|worst)"
+    r"|(?:forward_backward|forward|backward|step)_(?:seconds|ratio_anchor|ratio))\b"
+)
+
+
+def spelled(text: str) -> str:
+    """A sentence of the service with its metrics' keys in words."""
+    return _METRIC_KEYS.sub(lambda found: metric(found[0]), text)
+
+
 FILTERS: dict[str, Any] = {
     "fraction": fraction,
     "signed_percent": signed_percent,
@@ -191,5 +200,6 @@ FILTERS: dict[str, Any] = {
     "clean": clean,
     "tensor": tensor,
     "metric": metric,
+    "spelled": spelled,
 }
 """What the templates call them."""

@@ -107,6 +107,7 @@ def _view(
         )
         if statistics
         else (("Statistics", "with the first report"), ("Slices", number(slices))),
+        last_used=item.last_seen_at if isinstance(item, InputSet) else None,
         facts=(
             ("Layers", ", ".join(str(layer["layer"]) for layer in layers)),
             ("Shape", _shape(shape)),
@@ -115,7 +116,6 @@ def _view(
                 f"{'causal' if entry['causal'] else 'full'}, {entry['dtype']}, scale {number(entry['softmax_scale'])}",
             ),
             ("Content hash", item.content_hash),
-            ("Last used", absolute(item.last_seen_at) if isinstance(item, InputSet) else "by no report yet"),
             *_upload_facts(upload),
         ),
         provenance=Table(
@@ -167,8 +167,9 @@ def _shape(layer: dict[str, Any]) -> str:
     heads = (
         str(layer["heads"]) if layer["heads"] == layer["kv_heads"] else f"{layer['heads']} (keys: {layer['kv_heads']})"
     )
-    keys = "" if layer["seq_q"] == layer["seq_k"] else f", {layer['seq_k']} keys"
-    return f"batch {layer['batch']}, heads {heads}, {layer['seq_q']} queries{keys}, head dimension {layer['head_dim']}"
+    keys = "" if layer["seq_q"] == layer["seq_k"] else f", {number(layer['seq_k'])} keys"
+    queries = f"{number(layer['seq_q'])} queries"
+    return f"batch {layer['batch']}, heads {heads}, {queries}{keys}, head dimension {layer['head_dim']}"
 
 
 def _errors(errors: dict[str, dict[str, float]]) -> Table:

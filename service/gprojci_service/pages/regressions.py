@@ -99,6 +99,8 @@ def regression(
     last_good = repository.commit(session, found.last_good_id)
     first_bad = repository.commit(session, found.first_bad_id)
     assert first_bad is not None
+    limits = [series.id for entry, series in shown if entry.before is None]
+    before = values_repository.heads_at(session, limits, last_good.id) if last_good and limits else {}
     drawing = None
     if drawn and chosen is not None:
         ref, ids = project.default_branch, [chosen[1].id]
@@ -111,7 +113,7 @@ def regression(
         last_good=last_good,
         first_bad=first_bad,
         compare=f"/projects/{project.name}/compare?base={last_good.sha}&head={first_bad.sha}" if last_good else None,
-        series=tuple(_series_view(found, entry, series) for entry, series in shown),
+        series=tuple(_series_view(found, entry, series, before.get(series.id)) for entry, series in shown),
         chosen=chosen[1].id if chosen else 0,
         drawing=drawing,
         log_command=f"git log --first-parent {last_good.sha[:12] + '..' if last_good else ''}{first_bad.sha[:12]}",
@@ -142,12 +144,15 @@ def _bisections(session: Session, project: Project, good: Commit | None, bad: Co
     return tuple(one for one in found if (one.commits[0], one.commits[-1]) == (good.sha, bad.sha))
 
 
-def _series_view(regression: Regression, entry: RegressionSeries, series: Series) -> RegressionSeriesView:
+def _series_view(
+    regression: Regression, entry: RegressionSeries, series: Series, last_good: float | None
+) -> RegressionSeriesView:
+    """`last_good` is the value of the last good commit, of a series that has no level before but broke its limit."""
     return RegressionSeriesView(
         id=series.id,
         name=f"{metric(series.metric)} of {series.backend}",
         where=f"{series.case} on {series.hardware}",
-        before=by_unit(entry.before, series.unit),
+        before=by_unit(last_good if entry.before is None else entry.before, series.unit),
         after=by_unit(entry.after, series.unit),
         amount=wording.amount(entry),
         noise="–" if entry.noise is None else f"±{entry.noise:.2%}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gprojci_dashboards.charts.slices_heatmap import HeatmapData
@@ -105,7 +105,7 @@ def environment(report: Report, base_sha: str | None) -> tuple[tuple[str, str], 
         ("Memory", memory(facts.memory_bytes)),
         ("Packages", packages(facts)),
         ("Clocks at the start", _clocks(facts.clocks)),
-        ("Slowed down by", ", ".join(facts.throttle_reasons) or ("nothing" if facts.device == "cuda" else "")),
+        ("Slowed down by", _reasons(facts.throttle_reasons) or ("nothing" if facts.device == "cuda" else "")),
         ("Network", facts.network),
         ("Started in", _starts(report)),
         ("Seed", str(report.seed)),
@@ -153,7 +153,7 @@ def gpu_states(report: Report) -> Table | None:
             (
                 item.moment,
                 _clocks(item.clocks) or DASH,
-                ", ".join(item.throttle_reasons) or "nothing",
+                _reasons(item.throttle_reasons) or "nothing",
                 number(item.foreign_processes),
             )
             for item in samples
@@ -164,12 +164,26 @@ def gpu_states(report: Report) -> Table | None:
 def slowed_by(report: Report) -> str:
     """Every reason for which the GPU was slowed down over the session."""
     reasons = (reason for item in report.environment.samples or () for reason in item.throttle_reasons)
-    return ", ".join(dict.fromkeys(reasons))
+    return _reasons(reasons)
+
+
+def _reasons(names: Iterable[str]) -> str:
+    """NVML's names in words: sw_power_cap → 'power cap (software)'."""
+    found = []
+    for name in dict.fromkeys(names):
+        side, _, what = name.partition("_")
+        by = {"sw": "software", "hw": "hardware"}.get(side)
+        found.append(f"{what.replace('_', ' ')} ({by})" if by else name.replace("_", " "))
+    return ", ".join(found)
 
 
 def _clocks(clocks: Mapping[str, float] | None) -> str:
-    """`clocks.max.sm` of nvidia-smi → 'max sm'."""
+    """Of nvidia-smi: `clocks.sm` and `clocks.max.sm` → 'SM 1,755 of 1,980 MHz'."""
+    known = {name.removeprefix("clocks."): value for name, value in (clocks or {}).items()}
+    most = {name.removeprefix("max."): number(value) for name, value in known.items() if name.startswith("max.")}
+    spelled = {"sm": "SM", "mem": "memory"}
     return ", ".join(
-        f"{name.removeprefix('clocks.').replace('.', ' ')} {number(value)} MHz"
-        for name, value in (clocks or {}).items()
+        f"{spelled.get(name, name)} {number(value)}{f' of {most[name]}' if name in most else ''} MHz"
+        for name, value in known.items()
+        if not name.startswith("max.")
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gprojci_dashboards.charts.pareto import Mark, ParetoData
@@ -129,10 +129,12 @@ def throughput(report: Report, choice: Shown, policy: Mapping[str, Any] | None) 
         _pairs_words(compared),
         (Choice("case", "Timed case", cases, case, {}),) if len(cases) > 1 else (),
         _ratios(compared, margin, caption, "ratios") if compared else None,
-        f"Median time of one call of {case}; under it achieved TFLOP/s and their share of the device's matrix product",
+        f"Median time of one call of {case}"
+        + ("; under it achieved TFLOP/s" if any(item.tflops is not None for item in measured) else "")
+        + (" and their share of the device's matrix product" if ceilings else ""),
         (
             "Backend",
-            *(pass_name(key) for key in passes),
+            *(pass_name(key).capitalize() for key in passes),
             *(f"Launch, {pass_name(key)}" for key in launched),
             *(f"CUDA graph, {pass_name(key)}" for key in graphed),
             *(["Peak memory"] if has_memory else []),
@@ -148,8 +150,13 @@ def _timing(item: Measurement | None) -> Cell:
         return Cell(DASH)
     achieved = "" if item.tflops is None else f"{number(item.tflops)} TFLOP/s"
     share = "" if item.ceiling_share is None else f"{item.ceiling_share:.0%}"
-    more = f"median of {number(len(item.seconds))} calls"
+    more = _median_of(item.seconds, "calls")
     return Cell(seconds(item.median_seconds), more=more, sub=", ".join(part for part in (achieved, share) if part))
+
+
+def _median_of(times: Sequence[float], what: str) -> str:
+    """'median of 20 calls'; of an old report the median alone is kept."""
+    return f"median of {number(len(times))} {what}" if len(times) > 1 else f"median; the {what} are not kept one by one"
 
 
 def _launch(item: Measurement | None) -> Cell:
@@ -186,7 +193,7 @@ def step(report: Report, policy: Mapping[str, Any] | None) -> Section | None:
             (
                 Cell(label(*key)),
                 Cell(item.model),
-                Cell(seconds(item.median_seconds), more=f"median of {number(len(item.seconds))} steps"),
+                Cell(seconds(item.median_seconds), more=_median_of(item.seconds, "steps")),
                 Cell("the anchor") if roles[key] == "anchor" else _overhead(compared, limit),
                 Cell(fraction(item.attention_share)),
                 Cell(f"{item.loss:.4f}"),

@@ -18,14 +18,15 @@ _BETWEEN = "\0"
 def table_rows(table: Table) -> Markup:
     """The body of a table of texts."""
     links = table.links or ("",) * len(table.rows)
-    return _joined(map(_row, table.rows, links))
+    opened = ["<td>" if wordy else '<td class="num">' for wordy in table.wordy[1:]]
+    return _joined(_row(row, link, opened) for row, link in zip(table.rows, links, strict=True))
 
 
-def _row(row: tuple[str, ...], link: str) -> str:
+def _row(row: tuple[str, ...], link: str, opened: list[str]) -> str:
     head, *cells = _escaped(row)
     if link:
         head = f'<a href="{escape(link)}">{head}</a>'
-    rest = "".join(f'<td class="num">{cell}</td>' for cell in cells)
+    rest = "".join(f"{tag}{cell}</td>" for tag, cell in zip(opened, cells, strict=True))
     return f'<tr data-row><th scope="row">{head}</th>{rest}</tr>'
 
 

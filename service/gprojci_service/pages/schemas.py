@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from markupsafe import Markup
@@ -24,6 +26,17 @@ from gprojci_service.pages.repository import JobRow
 from gprojci_service.results.comparison import Change
 
 
+def _of_words(texts: Iterable[str]) -> bool:
+    """Whether a column holds words, which stand on the left, and no number."""
+    found = False
+    for text in texts:
+        first = text[:1]
+        if first.isdigit() or first in ("+", "−", "±", "∞"):
+            return False
+        found = found or first.isalpha()
+    return found
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of texts; the first cell of a row is its header."""
@@ -33,6 +46,12 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     links: tuple[str, ...] = ()
     """Where the header of each row leads, if anywhere."""
+
+    @cached_property
+    def wordy(self) -> tuple[bool, ...]:
+        """Of each column, whether it holds words; the first does."""
+        places = range(1, len(self.columns))
+        return (True, *(_of_words(row[place] for row in self.rows if place < len(row)) for place in places))
 
 
 @dataclass(frozen=True)
@@ -302,6 +321,12 @@ class Section:
     note: str = ""
     folds: tuple[Fold, ...] = ()
 
+    @cached_property
+    def wordy(self) -> tuple[bool, ...]:
+        """Of each column, whether it holds words; the first does."""
+        places = range(1, len(self.columns))
+        return (True, *(_of_words(row[place].text for row in self.rows) for place in places))
+
 
 @dataclass(frozen=True)
 class FailedBackend:
@@ -424,6 +449,8 @@ class InputView:
     bundled: bool
     tiles: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
+    last_used: datetime | None
+    """By a report; None while none named it."""
     provenance: Table | None
     training: Drawing | None
     captured_by: tuple[tuple[str, str], ...]

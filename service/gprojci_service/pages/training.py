@@ -17,10 +17,18 @@ from gprojci_service.pages.scatter import pick
 from gprojci_service.pages.schemas import Cell, Choice, Drawing, Table
 from gprojci_service.pages.training_views import CaptureView, TrainingListView, TrainingRow, TrainingView
 from gprojci_service.training import repository, service
-from gprojci_service.training.summary import BackendSummary, Spread, reference, statuses, summaries
+from gprojci_service.training.summary import (
+    BackendSummary,
+    Spread,
+    late_gradient_norm,
+    reference,
+    statuses,
+    summaries,
+)
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.report import Environment, Ruler
 from gprojci_suite.contract.training import TrainingReport, TrainingSetup
+from gprojci_suite.contract.training import TrainingRun as TrainingRunReport
 
 SHOWN = 200
 ALARM = 0.01
@@ -57,13 +65,14 @@ def training(session: Session, name: str, choices: Mapping[str, str]) -> Trainin
     row = service.get(session, name)
     report = service.report(session, row)
     found = summaries(report)
+    columns, rows = _outcomes(found)
     curves = training_curves.story(report)
     offered, detail = _detail(report, choices)
     return TrainingView(
         training=row,
         words=_data(report.setup),
-        columns=_columns(found),
-        rows=tuple(_cells(entry) for entry in found),
+        columns=columns,
+        rows=rows,
         notes=_notes(report, found),
         story=drawings.training_curves(curves, "story", _caption(report)) if curves.panels else None,
         runs=_runs(report),
@@ -109,6 +118,13 @@ def _detail(report: TrainingReport, choices: Mapping[str, str]) -> tuple[tuple[C
     return offered, drawings.training_curves(data, "detail-curves", caption) if data.panels else None
 
 
+def _outcomes(found: tuple[BackendSummary, ...]) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
+    """The columns in which some backend has a value, and what stands in them."""
+    titles, rows = _columns(found), [_cells(entry) for entry in found]
+    kept = [place for place in range(len(titles)) if not rows or any(row[place].text != DASH for row in rows)]
+    return tuple(titles[place] for place in kept), tuple(tuple(row[place] for place in kept) for row in rows)
+
+
 def _columns(found: tuple[BackendSummary, ...]) -> tuple[str, ...]:
     against = reference(entry.backend for entry in found)
     return (
@@ -116,10 +132,10 @@ def _columns(found: tuple[BackendSummary, ...]) -> tuple[str, ...]:
         "Runs",
         "Final loss",
         f"Minus {against}" if against else "Minus FP32",
-        "Largest gradient norm",
+        "Largest gradient norm, second half",
         "dQ error at the end",
         "Step time",
-        "Watch warned",
+        "Watch would warn",
     )
 
 
@@ -130,7 +146,7 @@ def _cells(entry: BackendSummary) -> tuple[Cell, ...]:
         Cell(_statuses(entry.statuses), sub=f"seed{'s' if len(entry.seeds) > 1 else ''} {_seeds(entry.seeds)}"),
         _cell(entry.final_loss, _loss),
         _difference(entry),
-        _cell(entry.largest_gradient_norm, number),
+        _cell(entry.late_gradient_norm, number),
         _cell(error, fraction, over=error is not None and not error.middle <= ALARM),
         _cell(entry.step_seconds, seconds),
         _cell(entry.alarm_step, lambda value: f"step {number(value)}"),
@@ -139,12 +155,14 @@ def _cells(entry: BackendSummary) -> tuple[Cell, ...]:
 
 def _loss(value: float) -> str:
     """Nats with four digits behind the point, which is where backends begin to differ."""
-    return f"{value:.4f}".replace("-", "−") if math.isfinite(value) else number(value)
+    if not math.isfinite(value):
+        return number(value)
+    return f"{round(value, 4) + 0.0:.4f}".replace("-", "−")  # adding zero takes the sign of what rounds to zero
 
 
 def _difference(entry: BackendSummary) -> Cell:
     """With the step up to which losses were compared, where that is not the end of the runs."""
-    cell = _cell(entry.loss_difference, lambda value: f"{'+' if value > 0 else ''}{_loss(value)}")
+    cell = _cell(entry.loss_difference, lambda value: f"{'+' if round(value, 4) > 0 else ''}{_loss(value)}")
     if entry.compared_at is None or entry.compared_at == entry.steps:
         return cell
     low, high = number(entry.compared_at.low), number(entry.compared_at.high)
@@ -185,7 +203,17 @@ def _notes(report: TrainingReport, found: tuple[BackendSummary, ...]) -> tuple[s
 def _runs(report: TrainingReport) -> Table:
     return Table(
         "Every run",
-        ("Backend, seed", "Status", "Steps", "Took", "Final loss", "Largest gradient norm", "dQ error", "Step time"),
+        (
+            "Backend, seed",
+            "Status",
+            "Steps",
+            "Took",
+            "Final loss",
+            "Largest gradient norm",
+            "In the second half",
+            "dQ error",
+            "Step time",
+        ),
         tuple(
             (
                 f"{run.backend}, {run.seed}",
@@ -193,13 +221,21 @@ def _runs(report: TrainingReport) -> Table:
                 number(run.steps),
                 duration(run.seconds),
                 DASH if run.final_loss is None else _loss(run.final_loss),
-                number(run.largest_gradient_norm),
+                _largest(run),
+                number(late_gradient_norm(run)),
                 fraction(run.final_dq_error),
                 seconds(run.step_seconds) if run.side_by_side == 1 else f"{number(run.side_by_side)} shared the device",
             )
             for run in report.runs
         ),
     )
+
+
+def _largest(run: TrainingRunReport) -> str:
+    """'20.1 by step 14': the norm and the last step of the curve's point that it belongs to."""
+    points = zip(run.curve.gradient_norm, run.curve.steps, strict=True)
+    found = max(((norm, step) for norm, step in points if math.isfinite(norm)), default=None)
+    return number(run.largest_gradient_norm) + (f" by step {number(found[1])}" if found else "")
 
 
 def _captures(session: Session, report: TrainingReport) -> tuple[CaptureView, ...]:

@@ -174,6 +174,17 @@ def history_values(
     return sorted(found, key=attrgetter("report_id")), jobs
 
 
+def heads_at(session: Session, series_ids: Iterable[int], commit_id: int) -> dict[int, float]:
+    """The newest accepted value of each series with this commit as head; without those that have none."""
+    query = (
+        select(Sample.series_id, Sample.value)
+        .join(Report, and_(Report.id == Sample.report_id, Report.accepted.is_(True)))
+        .where(among(session, Sample.series_id, series_ids), Sample.commit_id == commit_id, Sample.revision == "head")
+        .order_by(Sample.report_id)
+    )
+    return {row.series_id: row.value for row in session.execute(query)}
+
+
 def history_commits(session: Session, ids: Iterable[int]) -> list[HistoryCommit]:
     """Commits by their numbers."""
     columns = [getattr(Commit, name) for name in HistoryCommit._fields[:-1]]

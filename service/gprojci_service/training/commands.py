@@ -160,7 +160,7 @@ def training_show(client: httpx.Client, name: str) -> None:
             _spread(each["final_loss"], lambda value: f"{value:.4f}"),
             _spread(each["loss_difference"], lambda value: f"{value:+.4f}"),
             _spread(each["compared_at"], number),
-            _spread(each["largest_gradient_norm"], number),
+            _spread(each["late_gradient_norm"], number),
             _spread(each["final_dq_error"], fraction),
             _spread(each["step_seconds"], seconds),
         )
@@ -174,7 +174,7 @@ def training_show(client: httpx.Client, name: str) -> None:
         "final loss",
         against,
         "at step",
-        "largest gradient norm",
+        "late gradient norm",
         "dQ error",
         "step",
     )

@@ -45,6 +45,7 @@ class BackendOut(BaseModel):
     loss_difference: SpreadOut | None
     compared_at: SpreadOut | None
     largest_gradient_norm: SpreadOut | None
+    late_gradient_norm: SpreadOut | None
     final_dq_error: SpreadOut | None
     step_seconds: SpreadOut | None
     alarm_step: SpreadOut | None

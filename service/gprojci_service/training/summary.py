@@ -41,6 +41,8 @@ class BackendSummary:
     compared_at: Spread | None
     """That step."""
     largest_gradient_norm: Spread | None
+    late_gradient_norm: Spread | None
+    """Largest norm in the second half of a run: the largest of all is mostly that of its first steps."""
     final_dq_error: Spread | None
     """Error of dq in the worst head at the last measured step of the runs of `final_loss`, a fraction."""
     step_seconds: Spread | None
@@ -78,10 +80,18 @@ def _summary(backend: str, runs: list[TrainingRun], matched: Mapping[int, Traini
         loss_difference=spread(difference for difference, _ in pairs),
         compared_at=spread(step for _, step in pairs),
         largest_gradient_norm=spread(run.largest_gradient_norm for run in runs),
+        late_gradient_norm=spread(late_gradient_norm(run) for run in runs),
         final_dq_error=spread(run.final_dq_error for run in final),
         step_seconds=spread(run.step_seconds for run in runs),
         alarm_step=spread(run.alarm_step for run in runs),
     )
+
+
+def late_gradient_norm(run: TrainingRun) -> float | None:
+    """Largest norm of all gradients in the second half of the run; None where it has no such point."""
+    norms = zip(run.curve.steps, run.curve.gradient_norm, strict=True)
+    late = [norm for step, norm in norms if step > run.steps / 2]
+    return max(late, key=lambda norm: norm if math.isfinite(norm) else math.inf, default=None)
 
 
 def statuses(found: Iterable[str]) -> tuple[tuple[str, int], ...]:

@@ -51,6 +51,13 @@
     }
   }
 
+  // Where the header's links are wider than the window, the one of this page is in sight.
+  const here = document.querySelector(".top nav a[aria-current]");
+  if (here) {
+    const links = here.closest("nav");
+    links.scrollLeft += here.getBoundingClientRect().right - links.getBoundingClientRect().right + 8;
+  }
+
   // A log that was read at its end stays at its end while it grows.
   let atEnd = true;
   const log = () => document.querySelector(".log[data-follow]");
