@@ -91,6 +91,11 @@ HEAT: tuple[tuple[float, Tone], ...] = (
     (1.0, Tone("#9c2a12", "#ff8a5c")),
 )
 
+LEGEND_ROW = 19
+"""Height of a row of the legend in CSS pixels."""
+NARROW = 300
+"""Width of a legend on a narrow page, in CSS pixels."""
+
 # Where a logarithmic axis of ratios has its ticks.
 _RATIOS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
@@ -192,6 +197,13 @@ def styled(figure: Sketch, *, height: int = 380, legend: bool = True, narrow: di
         meta={"dark": dark_map(), "narrow": narrow or {}},
     )
     return figure
+
+
+def legend_pixels(names: Iterable[str], *, width: int = 1100) -> int:
+    """About how high the legend of these names is in a picture of this width, in CSS pixels."""
+    found = list(names)
+    across = max(1, width // (50 + 7 * max(map(len, found), default=0)))
+    return LEGEND_ROW * -(-len(found) // across)
 
 
 def log_ticks(values: Iterable[float]) -> tuple[list[float], list[str]]:

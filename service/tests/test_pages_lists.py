@@ -132,7 +132,7 @@ def test_the_queue_stands_in_the_order_of_claiming(tmp_path: Path) -> None:
 )
 def test_projects_are_filtered_searched_and_sorted(several: TestClient, query: str, names: list[str]) -> None:
     page = several.get(f"/projects?{query}").text
-    assert re.findall(r'<th scope="row" class="nowrap"><a href="/projects/([^"]+)">', page) == names
+    assert re.findall(r'<th scope="row" class="title-cell"><a href="/projects/([^"]+)">', page) == names
     assert ("No project" in page) == (not names)
 
 

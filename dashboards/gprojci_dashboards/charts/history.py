@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gprojci_dashboards import theme
 from gprojci_dashboards.readable import SHA_DIGITS, literal, multiple, percent
@@ -13,8 +13,6 @@ from gprojci_dashboards.sketch import Sketch, numbers, scatter
 
 TITLE = "History"
 _CROSS = "x"
-LEGEND_PIXELS = 19
-"""Of a line's entry in the legend, where each stands in a row of its own."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,10 @@ def figure(data: HistoryData) -> Sketch:
     chart = Sketch()
     commits = {commit.position: commit for commit in data.commits}
     against = literal(f" {data.against}") if data.unit == "ratio" and data.against else ""
+    names = [line.backend for line in data.lines]
+    looks = theme.distinct_looks(sorted(names, key=lambda name: name not in theme.KNOWN))
     for line in data.lines:
-        colour, symbol, dash = theme.look(line.backend)
+        (colour, symbol), dash = looks[line.backend], theme.look(line.backend)[2]
         values = [value for value in line.values if value.position in commits]
         if data.unit == "fraction":
             values = [value for value in values if value.value > 0]
@@ -150,8 +150,9 @@ def figure(data: HistoryData) -> Sketch:
         y_axis |= {"ticksuffix": "s", "exponentformat": "SI", "rangemode": "tozero"}
     step = max(1, len(data.commits) // 12)
     ticked = data.commits[::-1][::step][::-1]
-    narrow = {"yaxis": {"title": {"text": ""}}, "legend": {"font": {"size": 11}}}
-    theme.styled(chart, height=400, narrow=narrow | {"height": 380 + LEGEND_PIXELS * len(data.lines)})
+    narrow: dict[str, Any] = {"yaxis": {"title": {"text": ""}}, "legend": {"font": {"size": 11}}}
+    narrow["height"] = 380 + theme.legend_pixels(names, width=theme.NARROW)
+    theme.styled(chart, height=380 + theme.legend_pixels(names), narrow=narrow)
     chart.update_layout(
         meta={"places": [_place(commit) for commit in data.commits]},
         xaxis=theme.axis(

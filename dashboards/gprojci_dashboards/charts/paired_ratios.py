@@ -13,6 +13,10 @@ from gprojci_dashboards.sketch import Sketch, Trace, scatter
 TITLE = "Paired timing ratios"
 LOGARITHMIC_FROM = 5.0
 """Largest over smallest ratio shown from which the axis is logarithmic."""
+SPACED = 24
+"""Most rows that stand further apart than they must."""
+BETWEEN = 60
+"""Pixels between two planes, for the numbers of the upper one."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,16 @@ def figure(data: PairedRatiosData) -> Sketch:
         if plane.rows
     ] or [_Plane((), None)]
     rows = len(data.comparisons)
-    theme.styled(chart, height=max(200, 46 + 54 * (len(planes) + rows)), legend=False)
+    height = max(200, 46 + (54 if rows <= SPACED else 34) * (len(planes) + rows))
+    gap = BETWEEN / height
+    theme.styled(chart, height=height, legend=False)
     chart.update_layout(margin={"l": 8, "r": 12, "t": 28, "b": 8})
     top = 1.0
     for index, plane in enumerate(planes):
         last = index == len(planes) - 1
-        bottom = 0.0 if last else top - len(plane.rows) / rows * 0.86
+        bottom = 0.0 if last else top - len(plane.rows) / rows * (1 - gap)
         _draw(chart, plane, "" if index == 0 else "2", (bottom, top), last=last)
-        top = bottom - 0.14
+        top = bottom - gap
     return chart
 
 

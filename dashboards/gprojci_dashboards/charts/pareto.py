@@ -142,7 +142,8 @@ def figure(data: ParetoData) -> Sketch:
             if trace["mode"] == "markers+text":
                 trace["mode"] = "markers"
         narrow["height"] = 360 + 20 * len(marks)
-    theme.styled(chart, height=520 if crowded else 440, legend=crowded, narrow=narrow)
+    names = [mark.backend for mark in marks] if crowded else []
+    theme.styled(chart, height=440 + theme.legend_pixels(names), legend=crowded, narrow=narrow)
     chart.update_layout(xaxis=x_axis, yaxis=y_axis)
     return chart
 

@@ -88,7 +88,9 @@ def figure(data: RooflineData) -> Sketch:
             )
         )
         named.add(point.label)
-    theme.styled(chart, height=400, narrow={"height": 460, "xaxis": {"title": {"text": "FLOP per byte moved"}}})
+    beside = theme.legend_pixels(named)
+    narrow = {"height": 440 + beside, "xaxis": {"title": {"text": "FLOP per byte moved"}}}
+    theme.styled(chart, height=380 + beside, narrow=narrow)
     heights = [*(point.tflops for point in points), data.matmul_tflops]
     low = min((value for value in heights if value > 0), default=1.0)
     chart.update_layout(

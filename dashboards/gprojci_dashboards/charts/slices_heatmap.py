@@ -10,6 +10,8 @@ from gprojci_dashboards.sketch import Sketch, heatmap
 
 TITLE = "Error per slice"
 DEFAULT_CENTRE = 0.01
+UPRIGHT_FROM, UPRIGHT = 20, 220
+"""Columns from which their names stand upright, and the most pixels that these then take."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ def figure(data: HeatmapData) -> Sketch:
             hoverongaps=False,
         )
     )
-    theme.styled(chart, height=max(240, 120 + 26 * len(data.rows)), legend=False)
+    # Many names stand upright under the columns.
+    below = min(7 * max(map(len, data.columns)), UPRIGHT) if len(data.columns) > UPRIGHT_FROM else 0
+    theme.styled(chart, height=max(240, 120 + 26 * len(data.rows) + below), legend=False)
     chart.update_layout(
         xaxis=theme.axis("", showgrid=False, showline=False, type="category", side="bottom"),
         yaxis=theme.axis(

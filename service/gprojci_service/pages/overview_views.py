@@ -59,6 +59,9 @@ class OverviewView:
     """The overview."""
 
     cards: tuple[ProjectCard, ...]
+    """What does not pass first."""
+    quiet: tuple[Project, ...]
+    """Projects of which nothing was judged or waits."""
     scatter: Scatter | None
     queue: tuple[tuple[str, int], ...]
     oldest_waiting: datetime | None

@@ -45,6 +45,15 @@ def overview(session: Session, settings: Settings, choices: Mapping[str, str]) -
     ids = [project.id for project in projects]
     branch = repository.newest_decided_on_default_branch(session, ids)
     pulls = repository.newest_job_of_open_pull_requests(session, ids)
+    waiting = {row.project.id for row in pulls}
+
+    def standing(project: Project) -> int:
+        verdict = branch[project.id].verdict if project.id in branch else None
+        if verdict is not None:
+            return 0 if verdict.verdict != "pass" else 1
+        return 1 if project.id in branch or project.id in waiting else 2
+
+    projects.sort(key=standing)
     counts = repository.job_counts(session)
     workers = _workers(session, settings)
     names = [project.name for project in projects]
@@ -53,9 +62,11 @@ def overview(session: Session, settings: Settings, choices: Mapping[str, str]) -
     for project in sorted(projects, key=lambda project: project.name != chosen):
         if drawn is None and (project.name == chosen or not choices.get("project")):
             drawn = scatter(session, project, choices, names)
+    cards = _cards(session, projects, branch, pulls)
     present = sum(worker.state != "away" for worker in workers)
     return OverviewView(
-        cards=_cards(session, projects, branch, pulls),
+        cards=tuple(card for card in cards if card.gates or card.regressions),
+        quiet=tuple(card.project for card in cards if not (card.gates or card.regressions)),
         scatter=drawn,
         queue=tuple(
             (state, counts.get(state, 0))
