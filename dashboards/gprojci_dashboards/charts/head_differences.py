@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from gprojci_dashboards import heat, theme
-from gprojci_dashboards.readable import literal, percent
+from gprojci_dashboards.readable import literal, multiple, percent
 from gprojci_dashboards.sketch import Sketch, heatmap
 
 TITLE = "Change by layer and head"
@@ -36,7 +36,9 @@ def change(base: float | None, head: float | None) -> float | None:
 
 def times(ratio: float) -> str:
     """A ratio in few digits: 1×, 0.96×, 230×."""
-    return f"{ratio:,.0f}×" if ratio >= 100 else f"{ratio:.3g}×" if math.isfinite(ratio) else "NaN/Inf"
+    if not math.isfinite(ratio):
+        return "NaN/Inf"
+    return multiple(ratio) if ratio >= 100 else f"{ratio:.3g}×"
 
 
 def figure(data: DifferenceData) -> Sketch:

@@ -113,14 +113,14 @@ def figure(data: ParetoData) -> Sketch:
     times = [mark.time for mark in marks] + [step.time for step in data.path]
     wide = bool(times) and max(times) / min(times) > 5
     x_axis = theme.axis(f"{data.timed} time, relative to {data.anchor} (lower is faster)")
+    reach = [*times, *(end for mark in marks for end in (mark.time_low, mark.time_high))]
     if wide:
         x_axis |= {
             "type": "log",
-            "range": theme.log_range(times, pad=0.12),
+            "range": theme.log_range(reach, pad=0.08),
             **theme.ratio_ticks(),
         }
     else:
-        reach = [*times, *(end for mark in marks for end in (mark.time_low, mark.time_high))]
         low, high = min(reach, default=0.0), max(reach, default=1.0)
         width = max(high - low, 0.2)
         x_axis |= {"ticksuffix": "×", "range": [low - 0.06 * width, high + 0.08 * width]}

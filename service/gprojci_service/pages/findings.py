@@ -50,6 +50,11 @@ def _value(key: str, value: float | None) -> str:
     return ratio(value) if key.endswith("_ratio") else fraction(value)
 
 
+def _limit(key: str, value: float | None) -> str:
+    """A limit as it was set: 1.05×, not 1.050×."""
+    return f"{value:g}×" if value is not None and key.endswith("_ratio") else _value(key, value)
+
+
 def view(row: Mapping[str, Any]) -> FindingView:
     """One row of the evidence."""
     key = str(row["limit_key"])
@@ -68,7 +73,7 @@ def view(row: Mapping[str, Any]) -> FindingView:
         backend=row["backend"] or DASH,
         where=" · ".join(part for part in (row["case"], row["slice"]) if part) or DASH,
         value=_value(key, row["value"]),
-        limit=_value(key, row["limit"]),
+        limit=_limit(key, row["limit"]),
         interval=interval,
         text=", ".join(reading) or (row["message"] if row["value"] is None else ""),
         sentence=row["message"],

@@ -48,6 +48,16 @@ def seconds(value: float | None) -> str:
     return f"{scaled:,.{digits}f} {unit}"
 
 
+def flops(tera: float) -> str:
+    """10¹² FLOPs a second with a unit that keeps the number above one: 0.0027 → '2.7 GFLOP/s'."""
+    return f"{number(tera)} TFLOP/s" if tera >= 1 else f"{number(tera * 1e3)} GFLOP/s"
+
+
+def share(part: float) -> str:
+    """A part of a whole as percent, with a digit behind the point only where it is small: 0.42 → '42%'."""
+    return f"{part:.0%}" if part >= 0.1 else f"{part:.1%}"
+
+
 def duration(value: float | None) -> str:
     """How long something took: 3.2 → '3.2 s', 192 → '3 min 12 s', 7300 → '2 h 1 min'."""
     if value is None:

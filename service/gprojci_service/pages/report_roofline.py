@@ -7,7 +7,7 @@ import re
 from gprojci_dashboards.charts.roofline import Point, RooflineData, roof
 from gprojci_dashboards.readable import pass_name
 from gprojci_service.pages import drawings
-from gprojci_service.pages.formatting import number
+from gprojci_service.pages.formatting import flops, share
 from gprojci_service.pages.report_choices import Shown
 from gprojci_service.pages.report_parts import label
 from gprojci_service.pages.schemas import Section
@@ -52,7 +52,7 @@ def section(report: Report, choice: Shown) -> Section | None:
     return Section(
         "roofline",
         "Roofline",
-        f"{words}, {best.tflops / roof(data, best.intensity):.0%} of {number(roof(data, best.intensity))} TFLOP/s",
+        f"{words}, {share(best.tflops / roof(data, best.intensity))} of {flops(roof(data, best.intensity))}",
         (),
         drawings.roofline(data, caption),
     )

@@ -12,10 +12,12 @@ from gprojci_service.pages.formatting import (
     DASH,
     clean,
     first_line,
+    flops,
     fraction,
     memory,
     number,
     seconds,
+    share,
     signed_percent,
     tensor,
 )
@@ -116,7 +118,7 @@ def throughput(report: Report, choice: Shown, policy: Mapping[str, Any] | None) 
     notes = []
     if ceilings:
         notes.append(
-            f"In the same session the device reached {number(ceilings.matmul_tflops)} TFLOP/s in a square BF16 matrix "
+            f"In the same session the device reached {flops(ceilings.matmul_tflops)} in a square BF16 matrix "
             f"product (what the shares are of) and {number(ceilings.copy_gb_s)} GB/s in a copy within its memory."
         )
     if launched:
@@ -130,7 +132,7 @@ def throughput(report: Report, choice: Shown, policy: Mapping[str, Any] | None) 
         (Choice("case", "Timed case", cases, case, {}),) if len(cases) > 1 else (),
         _ratios(compared, margin, caption, "ratios") if compared else None,
         f"Median time of one call of {case}"
-        + ("; under it achieved TFLOP/s" if any(item.tflops is not None for item in measured) else "")
+        + ("; under it achieved FLOP/s" if any(item.tflops is not None for item in measured) else "")
         + (" and their share of the device's matrix product" if ceilings else ""),
         (
             "Backend",
@@ -148,10 +150,10 @@ def throughput(report: Report, choice: Shown, policy: Mapping[str, Any] | None) 
 def _timing(item: Measurement | None) -> Cell:
     if item is None:
         return Cell(DASH)
-    achieved = "" if item.tflops is None else f"{number(item.tflops)} TFLOP/s"
-    share = "" if item.ceiling_share is None else f"{item.ceiling_share:.0%}"
+    achieved = "" if item.tflops is None else flops(item.tflops)
+    of_ceiling = "" if item.ceiling_share is None else share(item.ceiling_share)
     more = _median_of(item.seconds, "calls")
-    return Cell(seconds(item.median_seconds), more=more, sub=", ".join(part for part in (achieved, share) if part))
+    return Cell(seconds(item.median_seconds), more=more, sub=", ".join(part for part in (achieved, of_ceiling) if part))
 
 
 def _median_of(times: Sequence[float], what: str) -> str:
