@@ -95,3 +95,15 @@ def test_json_cannot_end_its_script() -> None:
 )
 def test_metrics_have_words(key: str, text: str) -> None:
     assert formatting.metric(key) == text
+
+
+def test_flops_and_shares_keep_a_digit_that_says_something() -> None:
+    assert [formatting.flops(one) for one in (742.0, 0.0027)] == ["742 TFLOP/s", "2.7 GFLOP/s"]
+    assert [formatting.share(one) for one in (0.42, 0.0067)] == ["42%", "0.7%"]
+
+
+def test_keys_of_metrics_in_a_sentence_are_spelled_out() -> None:
+    said = "a1b2 is the first commit whose dq_error is worse (dq_error_ceiling, forward_backward_seconds)"
+    assert formatting.spelled(said) == (
+        "a1b2 is the first commit whose dQ error, median is worse (dq_error_ceiling, forward + backward time)"
+    )

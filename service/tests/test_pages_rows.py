@@ -18,6 +18,12 @@ def test_a_table_keeps_its_cells_and_its_links() -> None:
     assert rows.table_rows(Table("x", ("a",), (("c",),))) == '<tr data-row><th scope="row">c</th></tr>'
 
 
+def test_words_stand_left_and_numbers_right() -> None:
+    table = Table("x", ("a", "b", "c", "d"), (("r", "same bits", "–", "2%"), ("s", "–", "–", "not possible")))
+    assert table.wordy == (True, True, False, False)
+    assert '<td>same bits</td><td class="num">–</td><td class="num">2%</td>' in rows.table_rows(table)
+
+
 def test_slices_say_what_vanishes_and_what_is_over() -> None:
     made = rows.slice_rows([SliceRow(NASTY, True, (Cell("1%", True, NASTY), Cell("2%")))])
     assert f'class="nowrap">{SAFE} <span class="tag"' in made

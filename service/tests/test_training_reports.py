@@ -83,6 +83,7 @@ def test_the_summary_pairs_seeds_and_compares_where_both_were(service):
     assert fa3["loss_difference"] == {"middle": 0.25, "low": 0.0, "high": 0.5}
     assert fa3["compared_at"] == {"middle": 30, "low": 20, "high": 40}
     assert fa3["largest_gradient_norm"]["high"] == 900
+    assert fa3["late_gradient_norm"]["high"] == 1.5
     assert fa3["final_dq_error"]["low"] == pytest.approx(0.002 * 8**3)
     assert (fp32["final_loss"], fp32["loss_difference"]) == ({"middle": 2.0, "low": 2.0, "high": 2.0}, None)
     assert fp32["statuses"] == {"completed": 1, "ended_early": 1}
