@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import timedelta
 
 import pytest
 from fastapi.testclient import TestClient
 
+from gprojci_service.access import rate_limits, sessions
 from gprojci_service.access import service as access
-from gprojci_service.access import sessions
 from gprojci_service.errors import JobNotOpen
-from gprojci_service.models import Job
-from gprojci_service.pages import actions
+from gprojci_service.models import Job, Token, now
+from gprojci_service.pages import actions, regression_actions, token_actions
 from gprojci_service.settings import load_settings
 
 HEAD = "a" * 40
@@ -105,23 +106,49 @@ def test_who_may_not_sign_in(service, person):
     assert person.post("/sign-in", token="x" * 20_000).status_code == 413
 
 
+def test_a_sign_in_is_not_open_to_guessing(person, monkeypatch):
+    monkeypatch.setitem(rate_limits.LIMITS, "sign-in", rate_limits.RateLimitItemPerMinute(2))
+    assert [person.sign_in("gpci_guess").status_code for _ in range(3)] == [401, 401, 429]
+    assert person.sign_in().status_code == 303, "who has the right one is not held up"
+
+
 def test_every_form_needs_a_session_its_mark_and_the_scope(service, person, pull_request_payload):
     service.deliver("pull_request", pull_request_payload())
     service.work_off()
     paths = [
-        route.path.replace("{job_id}", "1").replace("{name}", "host-1")
-        for route in actions.router.routes
+        re.sub(r"\{\w+\}", "1", route.path)
+        for router in (actions.router, regression_actions.router, token_actions.router)
+        for route in router.routes
         if "POST" in route.methods and not route.path.startswith("/sign")
     ]
-    assert len(paths) == 7
+    assert len(paths) == 12
     assert {person.post(path, csrf="x").status_code for path in paths} == {401}
     person.sign_in()
     marks = ["", "forged", sessions.start(service.settings, None)[1].csrf]
     assert {person.post(path, csrf=mark).status_code for path in paths for mark in marks} == {403}
+    with service.context.database.session(writes=True) as session:
+        reads = access.create_token(session, "reader", "read")[1]
+    reader = Person(service)
+    reader.sign_in(reads)
+    refused = [reader.post(path, csrf=reader.mark("/"), head_sha=HEAD, looked="yes") for path in paths]
+    assert {(answer.status_code, "has scope" in answer.text) for answer in refused} == {(403, True)}
     assert service.job(1)["state"] == "queued"
     with service.context.database.session(writes=True) as session:
         access.revoke_token(session, 2)
     assert person.post(paths[0], csrf="x").status_code == 401  # the token was revoked, so the session has ended
+
+
+def test_a_session_ends_after_twelve_hours_whatever_is_done_meanwhile(service, person, monkeypatch):
+    began = now()
+    monkeypatch.setattr(sessions, "now", lambda: began - timedelta(hours=11, minutes=59))
+    person.sign_in()
+    cookie = person.browser.cookies[sessions.COOKIE]
+    assert "Sign out" in person.browser.get("/").text, "a minute is left"
+    assert person.browser.cookies[sessions.COOKIE] == cookie, "looking at pages renews nothing"
+    monkeypatch.setattr(sessions, "now", lambda: began - timedelta(hours=12, minutes=1))
+    with service.context.database.session(writes=True) as session:
+        ended = sessions.start(service.settings, session.get_one(Token, 2))[0]
+    assert "Sign out" not in TestClient(service.app, cookies={sessions.COOKIE: ended}).get("/").text
 
 
 def test_a_signature_of_another_secret_is_none(service, person):
