@@ -6,11 +6,13 @@ import html
 import re
 
 import pytest
+import training_example as example
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from gprojci_service.access import service as access
 from gprojci_service.models import AuditEvent
+from gprojci_suite.contract import bundled
 
 HEAD = "a" * 40
 
@@ -100,6 +102,24 @@ def test_every_operation_that_changes_something_is_audited(service):
                 found |= {(f"/api/v1{route.path}", method.lower()) for method in route.methods}
     assert changing - found == set()
     assert len(changing) > 20
+
+
+def test_what_is_uploaded_is_written_down(service, rows, make_report, tmp_path):
+    """Uploads take long, so they have no transaction that the check of the token could note them in."""
+    service.app.state.settings = service.settings.model_copy(update={"upload_dir": tmp_path})
+    sent = [
+        service.client.post(
+            "/api/v1/inputs?name=mine", content=bundled.read("early-rope"), headers=service.write_headers
+        ),
+        service.client.post("/api/v1/reports?title=peers", json=make_report(), headers=service.write_headers),
+        service.client.put("/api/v1/training/keybias", content=example.report().dumps(), headers=service.write_headers),
+    ]
+    assert [answer.status_code for answer in sent] == [201] * 3
+    assert [(row.action, row.actor, row.actor_kind, row.detail) for row in rows()] == [
+        ("upload_input", "u", "token", {"name": "mine"}),
+        ("import_report", "u", "token", {"title": "peers"}),
+        ("put_training", "u", "token", {"name": "keybias"}),
+    ]
 
 
 def calls(dependant):
