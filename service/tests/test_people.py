@@ -95,6 +95,9 @@ def test_nobody_is_signed_in_by_another_browser(service, person, github):
     other.begin()
     assert other.browser.get(stolen).status_code == 403
     assert other.browser.get("/sign-in/github/done?state=x&code=y").status_code == 403
+    back = github.authorize(other.begin(), "eve")  # whose code fits this browser: its state alone is another's
+    state = parse_qs(urlsplit(back).query)["state"][0]
+    assert other.browser.get(back.replace(state, "x" * len(state))).status_code == 403
     assert "signed in as" not in other.browser.get("/").text
 
 
