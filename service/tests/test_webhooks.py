@@ -8,9 +8,11 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import func, select
 
+from gprojci_service.database import before_commit, send_after_commit
 from gprojci_service.errors import ConfigurationError
 from gprojci_service.github.signature import is_valid, sign
 from gprojci_service.models import Job, WebhookDelivery
+from gprojci_service.queue import PROCESS_DELIVERY, celery_app
 from gprojci_service.settings import load_settings
 
 HEAD, OTHER = "a" * 40, "c" * 40
@@ -40,6 +42,30 @@ def test_push_makes_one_job(service, push_payload):
     (job,) = service.jobs()
     assert (job["kind"], job["state"], job["head_sha"], job["base_sha"]) == ("push", "queued", HEAD, None)
     assert service.context.queue.length("measure.cpu") == 1
+
+
+def test_a_message_follows_its_commit_and_never_goes_without(service, push_payload, monkeypatch):
+    """Sent before, a worker would look for a row that is not there yet, or never will be."""
+    seen = []
+    queue = service.context.queue
+    monkeypatch.setattr(queue, "send", lambda message: seen.append((message.task, count(service, WebhookDelivery))))
+    assert service.deliver("push", push_payload()).status_code == 202
+    assert seen == [(PROCESS_DELIVERY, 1)]
+
+    def roll_back():
+        with service.context.database.session(writes=True) as session:
+            send_after_commit(session, PROCESS_DELIVERY, 1)
+            before_commit(session, lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        roll_back()
+    assert len(seen) == 1
+
+
+def test_while_redis_is_away_webhooks_are_taken_all_the_same(service, push_payload):
+    service.context.queue.celery = celery_app("redis://127.0.0.1:1/0")
+    assert service.deliver("push", push_payload()).status_code == 202
+    assert count(service, WebhookDelivery) == 1
 
 
 def test_redelivery_makes_no_second_job(service, push_payload):
