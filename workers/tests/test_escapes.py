@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -136,6 +137,40 @@ for name in ("builds/other/env/kernel.py", "builds/own/finished", "pip/other/whe
     assert (host.cache / "pip" / "other" / "wheel").read_text() == SECRET
     assert not (host.own.parent / "finished").exists()  # the mark of a build that may be used again
     assert (host.own / "mine").exists() == network  # a build writes its own environment, a measurement none
+
+
+def test_a_build_and_a_measurement_are_given_what_is_their_projects_and_no_more(
+    origin, kernel, host, tmp_path, monkeypatch
+):
+    """What outlives an attempt (downloads of pip, compiled kernels) has a directory for each project."""
+    given = []
+
+    def note(command, *, files, **_):
+        given.append(files)
+        Path(command[-1]).write_text("{}") if command[-1].endswith("report.json") else None
+        return sandbox.Result("exited", 0, "done")
+
+    monkeypatch.setattr(sandbox, "run", note)
+    host.settings.private_repositories = True
+    for name in sandbox.COMPILED:
+        monkeypatch.setenv(name, str(tmp_path / name))
+    project = {"clone_url": origin.url, "clone_token": None}
+    claimed = {"attempt": {"id": 1, "hard_limit_seconds": 60}, "job": {}, "project": project}
+    lifeline = SimpleNamespace(log=str, should_stop=bool)
+    one = attempt.Attempt(host.settings, None, claimed, lifeline, host.scratch)
+    sha = origin.commit(kernel())
+    one.repository.fetch(sha, None, None)
+    built = one._build_one("head", SimpleNamespace(sha=sha), SimpleNamespace(build=Build()))
+    one.run(SimpleNamespace(dumps=str, subjects=[built]))
+    key = one.repository.key
+    own = [
+        {host.scratch, built.site, host.cache / "pip" / key},
+        {host.scratch, *(tmp_path / name / key for name in sandbox.COMPILED)},
+    ]
+    assert [set(files.writable) for files in given] == own
+    seen = [{path for path in files.readable if path.is_relative_to(host.cache)} for files in given]
+    assert seen == [{one.repository.directory}, {built.site}]
+    assert all(host.cache in files.private for files in given)
 
 
 def test_equal_code_of_another_project_is_not_its_build(origin, kernel, worker_settings, tmp_path, monkeypatch):
