@@ -103,6 +103,27 @@ def test_nothing_survives_it(run, namespaces):
     assert alive == []
 
 
+@pytest.mark.parametrize("session", [False, True], ids=["in-its-group", "out-of-its-group"])
+def test_where_the_operator_allows_no_namespaces_its_processes_end_all_the_same(run, monkeypatch, session):
+    """A child that outlives its parent by the group; one that has left the group while its parent is there."""
+    monkeypatch.setattr(isolation, "_unshare", tuple)
+    mark = f"survivor-{os.getpid()}-{time.monotonic_ns()}"
+    child = f"import time; time.sleep(300)  # {mark}"
+    leave = f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session={session}, stdout=-3)"
+    began = time.monotonic()
+    stay = "time.sleep(60)" if session else "sys.exit()"
+    result, _ = run(f"import subprocess, sys, time; {leave}; {stay}", should_stop=lambda: time.monotonic() > began + 0.7)
+    assert result.outcome == ("stopped" if session else "exited")
+    give_up = time.monotonic() + 5
+    while (alive := _marked(mark)) and time.monotonic() < give_up:
+        time.sleep(0.02)
+    assert alive == []
+
+
+def _marked(mark):
+    return [entry for entry in psutil.process_iter(["cmdline"]) if mark in " ".join(entry.info["cmdline"] or [])]
+
+
 def test_no_secret_is_seen(run, monkeypatch):
     for name in ("GPROJCI_WORKER_TOKEN", "GPROJCI_BROKER_URL", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH"):
         monkeypatch.setenv(name, "a-secret")
