@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import httpx
 import pytest
 
-from gprojci_workers.api import ServiceUnreachable
+from gprojci_workers import attempt
+from gprojci_workers.api import Api, ServiceUnreachable
 from gprojci_workers.failure import AttemptCancelled
 from gprojci_workers.lifeline import CHUNK, Lifeline
 
@@ -63,3 +66,26 @@ def test_a_refused_commit_is_not_built():
     assert service.beats[0]["patience"] > 0
     with pytest.raises(AttemptCancelled), lifeline.step("build"):
         pytest.fail("built")
+
+
+def test_a_report_is_sent_until_it_is_acknowledged(worker_settings):
+    """The service is away when the measurement ends, as it is while it is started anew."""
+    answers = [
+        httpx.Response(503),
+        httpx.ConnectError("away"),
+        httpx.Response(200, json={"accepted": True, "reason": ""}),
+    ]
+    bodies = []
+
+    def answer(request):
+        bodies.append(json.loads(request.content))
+        given = answers[min(len(bodies), 3) - 1]
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    api = Api(worker_settings)
+    api._client = httpx.Client(base_url="http://service", transport=httpx.MockTransport(answer))
+    lifeline = Lifeline(api, ATTEMPT)
+    attempt.report(api, {"attempt": ATTEMPT}, lifeline, {"status": "measured", "report": {}})
+    assert [(body["status"], body["fencing_token"]) for body in bodies] == [("measured", 7)] * 3
