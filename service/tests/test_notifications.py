@@ -274,6 +274,22 @@ def test_public_addresses_are_allowed_and_the_connection_goes_to_what_was_checke
         destination.resolve("https://example.com/hook", private=False)
 
 
+def test_a_message_goes_to_the_address_that_was_checked_and_through_no_proxy(receiver, monkeypatch):
+    """It is looked up once: between two looks the name may come to lead elsewhere (DNS rebinding)."""
+    port, asked = receiver.server.server_port, []
+
+    def once(host, *_, **__):
+        asked.append(host)
+        return [(2, 1, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(destination.socket, "getaddrinfo", once)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    answer = send(Letter("webhook", f"http://rebound.invalid:{port}/", SECRET, "msg_1", BODY), private=True)
+    assert answer.outcome == "sent", answer.detail
+    assert asked == ["rebound.invalid"], "the name was looked up again"
+    assert receiver.received[0][0]["host"] == f"rebound.invalid:{port}"
+
+
 REFUSED = [
     ({"project": "no/such"}, "ProjectNotFound"),
     ({"name": "ops"}, "ChannelExists"),
