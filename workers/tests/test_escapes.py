@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import socket
@@ -197,6 +198,7 @@ def test_equal_code_of_another_project_is_not_its_build(origin, kernel, worker_s
 
 
 def test_no_network_and_no_socket_of_the_host_is_reached(host):
+    """Nor memory that processes share by a number."""
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         named = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -206,8 +208,12 @@ def test_no_network_and_no_socket_of_the_host_is_reached(host):
         abstract.bind(f"\0gprojci-{os.getpid()}")
         for one in (named, abstract):
             one.listen()
+        memory = ctypes.CDLL(None).shmget(os.getpid(), 4096, 0o1666)  # of System V: IPC_CREAT, for everybody
+        stack.callback(ctypes.CDLL(None).shmctl, memory, 0, None)
         code = f"""
-import socket
+import ctypes, socket
+if ctypes.CDLL(None).shmget({os.getpid()}, 0, 0) != -1:
+    print("reached the host's shared memory")
 for family, address in (
     (socket.AF_INET, ("127.0.0.1", {listening.getsockname()[1]})),
     (socket.AF_INET, ("192.0.2.1", 80)),
