@@ -112,7 +112,9 @@ def test_where_the_operator_allows_no_namespaces_its_processes_end_all_the_same(
     leave = f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session={session}, stdout=-3)"
     began = time.monotonic()
     stay = "time.sleep(60)" if session else "sys.exit()"
-    result, _ = run(f"import subprocess, sys, time; {leave}; {stay}", should_stop=lambda: time.monotonic() > began + 0.7)
+    result, _ = run(
+        f"import subprocess, sys, time; {leave}; {stay}", should_stop=lambda: time.monotonic() > began + 0.7
+    )
     assert result.outcome == ("stopped" if session else "exited")
     give_up = time.monotonic() + 5
     while (alive := _marked(mark)) and time.monotonic() < give_up:
