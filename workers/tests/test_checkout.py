@@ -71,6 +71,12 @@ def test_a_remote_that_cannot_be_read_is_a_checkout_error(tmp_path, url):
     assert failure.value.kind == "checkout_error"
 
 
+def test_git_itself_speaks_the_named_protocols_alone(origin, tmp_path):
+    """Wherever it may be led to after the address was checked."""
+    done = Repository(tmp_path, "https://ci.example/o/r.git", None)._run("ls-remote", origin.url, cwd=tmp_path)
+    assert "transport 'file' not allowed" in done.stderr
+
+
 def test_manifest_and_trees(origin, repository):
     first = origin.commit({"kernel/a": "1"})
     second = origin.commit({"gprojci.toml": "[backends]\n"})
@@ -88,9 +94,14 @@ def test_manifest_and_trees(origin, repository):
 def test_a_worktree_is_removed_again(origin, repository, tmp_path):
     sha = origin.commit({"a": "1"})
     repository.fetch(sha, None, None)
+    hook = repository.directory / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
     with repository.worktree(sha, tmp_path / "tree") as tree:
         assert (tree / "a").read_text() == "1"
     assert not (tmp_path / "tree").exists()
+    assert not (tmp_path / "ran").exists(), "no hook runs"
 
 
 def test_a_clone_that_was_killed_half_way_is_made_anew(origin, repository):
