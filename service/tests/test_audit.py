@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import logging
 import re
 
 import pytest
@@ -74,7 +75,8 @@ def test_what_fails_or_only_reads_leaves_no_row(service, ask, rows):
     assert rows() == []
 
 
-def test_a_token_is_made_and_revoked_in_sight(ask, rows):
+def test_a_token_is_made_and_revoked_in_sight(service, ask, rows, caplog):
+    caplog.set_level(logging.DEBUG)
     made = ask("POST", "/tokens", json={"name": "n", "scope": "read", "expires_in_days": 3})
     ask("POST", f"/tokens/{made['id']}/revoke")
     assert [(row.action, row.detail) for row in rows()] == [
@@ -82,6 +84,9 @@ def test_a_token_is_made_and_revoked_in_sight(ask, rows):
         ("revoke_token", {"token_id": str(made["id"])}),
     ]
     assert made["secret"] not in str([vars(row) for row in rows()])
+    used = service.write_headers["Authorization"].removeprefix("Bearer ")
+    assert caplog.text, "something is logged"
+    assert not [secret for secret in (made["secret"], used) if secret in caplog.text]
 
 
 def test_every_operation_that_changes_something_is_audited(service):

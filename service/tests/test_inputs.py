@@ -154,7 +154,9 @@ def test_who_may_do_what(service):
     assert get("/api/v1/inputs/mine/file").status_code == 401
     assert get("/api/v1/inputs/mine/file", headers=service.worker_headers).status_code == 403
     assert get("/api/v1/worker/inputs/mine/file", headers=service.write_headers).status_code == 403
-    assert get("/api/v1/inputs/mine/file", headers=service.write_headers).content == capture()
+    given = get("/api/v1/inputs/mine/file", headers=service.write_headers)
+    assert given.content == capture()
+    assert given.headers["content-type"] == "application/octet-stream", "never what a browser would render"
     assert remove("/api/v1/inputs/mine").status_code == 401
 
 

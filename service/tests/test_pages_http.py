@@ -249,7 +249,7 @@ def test_static_files_are_kept_for_ever_under_their_hash(
     sheet = re.search(r'href="(/static/site\.css\?v=[0-9a-f]+)"', text)
     assert sheet is not None
     assert "immutable" in empty.get(sheet[1]).headers["cache-control"]
-    for bad in ("/static/../endpoints.py", "/static/%2e%2e/endpoints.py", "/static/nothing.css"):
+    for bad in ("/static/", "/static/../endpoints.py", "/static/%2e%2e/endpoints.py", "/static/nothing.css"):
         assert empty.get(bad).status_code == 404
 
 
