@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -82,6 +83,28 @@ def test_a_check_run_lives_with_its_job(service, github, push_payload, finish):
     assert [status["state"] for status in github.statuses] == ["pending", "success"]
     assert {report.state for report in reports(service)} == {"sent"}
     assert (len(github.check_runs), len(github.tokens)) == (1, 1)
+
+
+def test_two_tasks_that_are_told_of_one_report_at_once_send_it_once(service, github, push_payload):
+    github.faults.append(Fault(503, path="/check-runs"))
+    service.deliver("push", push_payload())
+    service.work_off()
+    (waiting,) = reports(service)
+    with service.context.database.session(writes=True) as session:
+        session.execute(update(GithubReport).values(next_attempt_at=None))
+    taken = []
+
+    def take():
+        with service.context.database.session(writes=True) as session:
+            taken.append(outbox.take(session, waiting.id))
+
+    other = threading.Thread(target=take)
+    with service.context.database.session(writes=True) as session:
+        taken.append(outbox.take(session, waiting.id))
+        other.start()
+        other.join(0.3)  # it waits for this transaction
+    other.join(30)
+    assert [report is None for report in taken] == [False, True]
 
 
 def test_a_forks_check_run_asks_for_action_until_it_is_approved(service, github, pull_request_payload):

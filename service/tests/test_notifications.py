@@ -20,6 +20,7 @@ from gprojci_service import destination
 from gprojci_service.jobs.tasks import reap
 from gprojci_service.models import Notification, NotificationChannel, Project, now
 from gprojci_service.notifications import commands, formats
+from gprojci_service.notifications import outbox as sending
 from gprojci_service.notifications import service as notifications
 from gprojci_service.notifications.delivery import Letter, send
 from gprojci_service.settings import load_settings
@@ -183,6 +184,28 @@ def test_a_failing_receiver_is_tried_again_with_the_same_message(service, channe
     assert (sent.state, sent.attempts) == ("sent", 4)
     assert len({headers["webhook-id"] for headers, _ in receiver.received}) == 1
     assert len({body for _, body in receiver.received}) == 1
+
+
+def test_two_tasks_that_are_told_of_one_message_at_once_send_it_once(service, channel, receiver):
+    channel()
+    receiver.answers = [500]
+    publish(service)
+    with service.context.database.session(writes=True) as session:
+        session.execute(update(Notification).values(next_attempt_at=None))
+    taken = []
+
+    def take():
+        with service.context.database.session(writes=True) as session:
+            taken.append(sending.take(session, "https://ci.example", 1))
+
+    other = threading.Thread(target=take)
+    with service.context.database.session(writes=True) as session:
+        taken.append(sending.take(session, "https://ci.example", 1))
+        other.start()
+        other.join(0.3)  # it waits for this transaction
+    other.join(30)
+    take()
+    assert [letter is None for letter in taken] == [False, True, True]
 
 
 def test_after_some_days_it_is_given_up_where_it_can_be_seen(service, channel, receiver):
