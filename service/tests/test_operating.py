@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import func, select, update
 
-from gprojci_service.models import Attempt, GithubReport, Report, Sample, now
+from gprojci_service.models import Attempt, GithubReport, Job, Report, Sample, now
 
 MANIFEST = '[backends.gproj]\nentry = "gproj:attention"\n[gate]\ndq_error_ceiling = 0.0035\n'
 FINGERPRINT = "1" * 64
@@ -125,6 +125,24 @@ def test_what_was_measured_before_is_taken_over(service, push_payload, make_repo
         )
         counts = session.scalars(of_report).all()
     assert len(counts) == 2, "an unchanged kernel gets no point of its own"
+
+
+def test_what_another_project_or_hardware_measured_is_neither_offered_nor_taken(service, push_payload, make_report):
+    push(service, push_payload, 1)
+    service.hello()
+    report(service, service.claim().json()["attempt"], ("new", "old"), report=make_report())
+    other = {**push_payload()["repository"], "id": 43, "full_name": "o/other"}
+    service.deliver("push", push_payload("02" * 20, repository=other))
+    service.work_off()
+    of_other_project = service.claim().json()["attempt"]
+    job_id = push(service, push_payload, 3)
+    with service.context.database.session(writes=True) as session:
+        session.execute(update(Job).where(Job.id == job_id).values(hardware="h200"))
+    service.hello("gpu-host", hardware="h200")
+    for attempt in (of_other_project, service.claim("gpu-host").json()["attempt"]):
+        assert known(service, attempt)["report_id"] is None
+        refused = report(service, attempt, ("new", "old"), same_as=1)
+        assert (refused.status_code, refused.json()["error"]) == (422, "ReportInvalid")
 
 
 def test_what_is_asked_for_by_hand_or_too_old_is_measured(service, push_payload, make_report):
