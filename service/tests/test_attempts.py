@@ -9,9 +9,16 @@ import pytest
 from sqlalchemy import func, select, update
 
 from gprojci_service.jobs.tasks import reap
-from gprojci_service.models import Attempt, LogChunk, Report, Worker, now
+from gprojci_service.models import Attempt, Job, LogChunk, Report, Worker, now
 
 MANIFESTS = {"head": "x", "base": "x"}
+SAYINGS = (
+    ("heartbeat", {}),
+    ("log", {"sequence": 0, "text": "x"}),
+    ("known", {"fingerprint": "f" * 64}),
+    ("return", {"reason": "x"}),
+)
+"""What a worker says of its attempt before the report."""
 
 
 @pytest.fixture
@@ -59,6 +66,15 @@ def test_workers_that_claim_at_once_never_get_the_same(service, push_payload):
     assert {answer.status_code for answer in answers} == {200, 204}
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)  # SQLite has one writer at a time
+def test_a_job_that_another_claim_holds_is_passed_over_and_not_waited_for(service, job_id, push_payload):
+    service.deliver("push", push_payload("c" * 40))
+    service.work_off()
+    with service.context.database.session(writes=True) as another:
+        another.execute(select(Job).where(Job.id == job_id).with_for_update())
+        assert service.claim().json()["job"]["head_sha"] == "c" * 40
+
+
 def test_another_hardware_class_gets_nothing(service, job_id):
     service.hello("gpu-host", hardware="h200")
     assert service.claim("gpu-host", job_id=job_id).status_code == 204
@@ -93,11 +109,7 @@ def test_heartbeat_renews_the_lease_and_shows_the_step(service, job_id):
 
 def test_a_wrong_fencing_token_is_refused_everywhere(service, job_id, make_report):
     attempt = service.claim().json()["attempt"]
-    for path, body in (
-        ("heartbeat", {}),
-        ("log", {"sequence": 0, "text": "x"}),
-        ("report", report_body(attempt, report=make_report())),
-    ):
+    for path, body in (*SAYINGS, ("report", report_body(attempt, report=make_report()))):
         answer = service.worker(f"/attempts/{attempt['id']}/{path}", {**body, "fencing_token": 2})
         assert (answer.status_code, answer.json()["error"]) == (409, "LeaseLost"), path
     assert (count(service, Report), count(service, LogChunk)) == (0, 0)
@@ -162,6 +174,9 @@ def test_a_lost_lease_gives_the_job_to_another_and_keeps_the_late_report_as_evid
     expire(service, lease_expires_at=now() - timedelta(seconds=1))
     reap(service.context)
     assert service.job(job_id)["state"] == "queued"
+    for path, body in SAYINGS:
+        answer = service.worker(f"/attempts/{first['id']}/{path}", {**body, "fencing_token": 1})
+        assert (answer.status_code, answer.json()["error"]) == (409, "LeaseLost"), path
     service.hello("host-2")
     second = service.claim("host-2").json()["attempt"]
     assert second["fencing_token"] == 2
