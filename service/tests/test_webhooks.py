@@ -14,6 +14,7 @@ from gprojci_service.github.signature import is_valid, sign
 from gprojci_service.models import Job, WebhookDelivery
 from gprojci_service.queue import PROCESS_DELIVERY, celery_app
 from gprojci_service.settings import load_settings
+from gprojci_service.webhooks.tasks import process_delivery
 
 HEAD, OTHER = "a" * 40, "c" * 40
 
@@ -77,6 +78,15 @@ def test_redelivery_makes_no_second_job(service, push_payload):
     service.deliver("push", push_payload(), delivery="d-2")  # the same push under another delivery id
     service.work_off()
     assert (count(service, Job), count(service, WebhookDelivery)) == (1, 2)
+
+
+def test_a_message_that_comes_twice_does_nothing_the_second_time(service, pull_request_payload):
+    """Celery delivers at least once, and then it may be late."""
+    for action, state in (("opened", "open"), ("closed", "closed")):
+        service.deliver("pull_request", pull_request_payload(action, state=state))
+        service.work_off()
+    process_delivery(service.context, 1)
+    assert [job["state"] for job in service.jobs()] == ["cancelled"]
 
 
 def test_redelivery_of_an_unprocessed_one_runs_it(service, push_payload):
