@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 
 import pytest
+from fastapi import Request
 from fastapi.testclient import TestClient
 
-from gprojci_service.access import rate_limits
+from gprojci_service.access import rate_limits, sessions
 from gprojci_service.access.rate_limits import RateLimits
 from gprojci_service.app import create_app
 from gprojci_service.boundary import BODY_BYTES
 from gprojci_service.errors import TooManyRequests
+from gprojci_service.models import Token
 from gprojci_service.settings import load_settings
 
 
@@ -85,6 +87,18 @@ def test_tokens_are_not_made_without_end(service, monkeypatch):
         for _ in range(2)
     ]
     assert [answer.status_code for answer in answers] == [201, 429]
+    with service.context.database.session(writes=False) as session:
+        cookie, visitor = sessions.start(service.settings, session.get_one(Token, 2))
+    page = TestClient(service.app, cookies={sessions.COOKIE: cookie})
+    assert page.post("/tokens", data={"csrf": visitor.csrf, "name": "n", "scope": "read"}).status_code == 429
+
+
+def test_of_ipv6_a_customers_whole_network_is_one_client():
+    def client(host):
+        return rate_limits.client_of(Request({"type": "http", "client": (host, 1)}))
+
+    assert client("2001:db8:1:2::5") == client("2001:db8:1:2:ffff::7") != client("2001:db8:1:3::5")
+    assert client("192.0.2.1") != client("192.0.2.2")
 
 
 def test_limits_are_those_of_all_processes_together(broker_url):
