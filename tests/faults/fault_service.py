@@ -164,6 +164,10 @@ class FaultyService(Processes):
         """kill -9 of a part."""
         self.postgres.kill() if name == "postgres" else super().kill(name)
 
+    def children(self, name: str) -> list[psutil.Process]:
+        """What a part has begun: pool, timetable, builds. PostgreSQL's own are seen to by `Postgres.kill`."""
+        return psutil.Process(self.processes[name].pid).children(recursive=True) if name in self.processes else []
+
     def signal(self, name: str, what: signal.Signals) -> None:
         """Sends a signal to a part and its processes."""
         main = psutil.Process(self.processes[name].pid)
@@ -180,7 +184,7 @@ class FaultyService(Processes):
             yield
         finally:
             waits.unlink(missing_ok=True)
-            if self.processes["tasks"].poll() is None:
+            if "tasks" in self.processes and self.processes["tasks"].poll() is None:
                 self.signal("tasks", signal.SIGCONT)
 
     def push(self) -> str:

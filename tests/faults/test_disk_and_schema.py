@@ -96,7 +96,8 @@ def test_a_log_line_that_found_the_disk_full_is_stored_once_there_is_space(on_sq
     usual = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (8192, usual[1]))
     refused = client.post("/api/v1/worker/attempts/1/log", json=line)
-    assert (refused.status_code, refused.json()["error"]) == (503, "DatabaseUnavailable")
+    assert refused.status_code == 503, "what was not stored is acknowledged"
+    assert refused.json()["error"] == "DatabaseUnavailable"
     assert client.get("/healthz").status_code == 200, "what only reads goes on"
     process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, usual[1]))
     for _ in range(2):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Any
 
+import psutil
 import pytest
 
 STEPS = ("queue", "fetch", "build", "run", "decide")
@@ -20,9 +22,11 @@ def test_a_killed_process_loses_nothing(service: Any, step: str, part: str) -> N
     with service.held(step):
         sha = service.push()
         service.reached(sha, step)
+        children = service.children(part)
         service.kill(part)
+        service.wait("its processes die with it", lambda: not any(map(runs, children)), 10)
         if part == "worker":
-            service.wait("its attempt's processes die with it", lambda: not service.measuring(), 10)
+            assert not service.measuring()
         service.start(part)
     *lost, last = service.ends_well(sha, began)
     assert last == ("reported", None)
@@ -30,3 +34,10 @@ def test_a_killed_process_loses_nothing(service: Any, step: str, part: str) -> N
     assert set(lost) <= {("lost", "lost_worker")}
     if part == "worker" and step in ("fetch", "build", "run"):
         assert len(lost) == 1, "the worker that was started anew frees its attempt at once"
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it is there, and not merely unburied."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
