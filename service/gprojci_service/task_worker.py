@@ -16,7 +16,7 @@ from typing import Any
 
 from celery import Celery
 from celery.schedules import schedule
-from celery.signals import beat_embedded_init, setup_logging, worker_process_init
+from celery.signals import beat_embedded_init, setup_logging
 
 from gprojci_service import logs, queue
 from gprojci_service.context import Context
@@ -50,10 +50,9 @@ def _our_logs(**_: object) -> None:
     logs.configure(load_settings())
 
 
-@worker_process_init.connect
 @beat_embedded_init.connect
 def _die_with_the_parent(**_: object) -> None:
-    """Neither a pool process nor the reaper's timetable must outlive a killed task worker."""
+    """The timetable must not outlive a killed task worker; of the pool's processes Celery sees to that itself."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

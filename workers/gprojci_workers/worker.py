@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import multiprocessing
-import signal
-import sys
 import threading
 from functools import cache
 from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging, worker_process_init, worker_ready, worker_shutting_down
+from celery.signals import setup_logging, worker_ready, worker_shutting_down
 from celery.utils.nodenames import gethostname
 
 from gprojci_workers import attempt
@@ -24,7 +21,6 @@ MEASURE = "gprojci.measure"
 VISIBILITY_SECONDS = 6 * 3600
 # Who listens on a connection whose other end is gone notices within twice this.
 HEALTH_CHECK_SECONDS = 10
-_PR_SET_PDEATHSIG = 1
 _STOPPING = multiprocessing.Event()
 """Set in the main process, read in the pool's, which it is forked into."""
 _consumers: list[Any] = []
@@ -98,13 +94,6 @@ def stop_listening() -> None:
     """Takes no more messages, for good. Celery's own command would reach every worker of this name on this host."""
     for consumer in _consumers:
         consumer.call_soon(consumer.cancel_task_queue, app.conf.task_default_queue)
-
-
-@worker_process_init.connect
-def _die_with_the_parent(**_: object) -> None:
-    """A pool process must not outlive a killed worker, nor go on with an attempt that the worker no longer holds."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def listen(yes: bool) -> bool:
