@@ -13,7 +13,7 @@ from gprojci_workers import nvidia_smi
 from gprojci_workers.build import ruler_facts
 from gprojci_workers.settings import Settings
 
-_RULER = "from gprojci_suite.environment import ruler; print(ruler().revision)"
+_RULER = "from gprojci_suite.identity import ruler; print(ruler().revision)"
 # Which commits these are, and where their builds lie on this host, does not matter: the builds' keys stand for them.
 _OF_THE_COMMIT = ("commit", "python", "site", "build_seconds")
 

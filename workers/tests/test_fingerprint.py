@@ -80,6 +80,6 @@ def test_another_ruler_makes_another(mark, monkeypatch):
 
 
 def test_the_revision_is_the_rulers_own(worker_settings):
-    from gprojci_suite.environment import ruler
+    from gprojci_suite.identity import ruler
 
     assert fingerprint._ruler_revision(Path(worker_settings.ruler_python)) == ruler().revision

@@ -21,6 +21,7 @@ from gprojci_suite import (
     ceilings,
     determinism,
     environment,
+    identity,
     peers,
     step,
     step_model,
@@ -110,7 +111,7 @@ def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Repo
         duration_seconds=time.monotonic() - begin,
         seed=spec.seed,
         repro=repro(spec),
-        ruler=environment.ruler(),
+        ruler=identity.ruler(),
         subjects=tuple(
             Subject(s.backend, s.revision, s.commit, s.build_key, s.entry, s.build_seconds) for s in spec.subjects
         ),

@@ -10,7 +10,7 @@ import pytest
 
 from gprojci_suite import cli
 from gprojci_suite.contract import Report
-from gprojci_suite.environment import ruler
+from gprojci_suite.identity import ruler
 from gprojci_suite.run import launches, write
 
 TINY = "synthetic:random?heads=1&seq=32&head_dim=16"

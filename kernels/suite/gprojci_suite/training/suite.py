@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gprojci_suite import environment
+from gprojci_suite import environment, identity
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.errors import ContractError
 from gprojci_suite.contract.report import Environment
@@ -253,7 +253,7 @@ def _report(plan: Plan, story: Story, machine: Environment) -> TrainingReport:
         name=story.name,
         created_at=story.created_at,
         repro=plan.repro,
-        ruler=environment.ruler(),
+        ruler=identity.ruler(),
         environment=machine,
         setup=story.setup,
         runs=tuple(sorted(_runs(plan.directory), key=lambda run: (run.backend, run.seed))),
