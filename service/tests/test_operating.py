@@ -183,3 +183,20 @@ def test_a_job_says_what_it_took_and_cost(service, push_payload, make_report):
     }
     assert "75% of it measuring" in service.client.get(f"/jobs/{job_id}").text
     assert "0.10 USD" in service.client.get(f"/jobs/{job_id}").text
+
+
+def test_what_a_report_says_of_its_backends_work_is_the_measuring(service, push_payload, make_report):
+    job_id = push(service, push_payload, 1)
+    service.hello()
+    told = make_report() | {"duration_seconds": 70.0, "working_seconds": 60.0}
+    steps = [
+        {"name": name, "started_at": "2026-01-02T03:04:05Z", "seconds": took, "status": "ok"}
+        for name, took in (("build", 9), ("run", 75))
+    ]
+    report(service, service.claim().json()["attempt"], ("a", "b"), report=told, steps=steps)
+    with service.context.database.session(writes=True) as session:
+        row = session.scalars(select(Attempt)).one()
+        row.started_at = row.finished_at - timedelta(seconds=100)
+    took = service.job(job_id)["usage"]
+    assert (took["seconds"], took["measuring_seconds"], took["measuring_share"]) == (100.0, 60.0, 0.6)
+    assert "60% of it measuring" in service.client.get(f"/jobs/{job_id}").text

@@ -18,6 +18,7 @@ from gprojci_suite.contract.vocabulary import Device
 from gprojci_suite.ending import Ending
 from gprojci_suite.member import Case, Launch, Member
 from gprojci_suite.session import Session
+from gprojci_suite.stopwatch import Stopwatch
 
 KERNELS_LIMIT = 64
 """Most kernels taken from one backend and case, both passes."""
@@ -34,6 +35,7 @@ def measure(
     measurements: Sequence[Measurement],
     progress: Progress,
     ending: Ending | None = None,
+    working: Stopwatch | None = None,
 ) -> tuple[list[Measurement], list[Kernel]]:
     """Kernels of every backend and case that was timed, and the measurements with their graph times.
 
@@ -45,6 +47,7 @@ def measure(
         measurements: of the throughput suite.
         progress: called with one line per step.
         ending: of the session that timed them.
+        working: of the session that timed them.
     """
     places: dict[tuple[str, str, str], list[Measurement]] = {}
     for item in measurements:
@@ -58,7 +61,7 @@ def measure(
         ], []
     kernels: list[Kernel] = []
     asked = [replace(launch, processes=1) for launch in launches if not launch.control]
-    with Session(asked, device, limits, ending) as session:
+    with Session(asked, device, limits, ending, working) as session:
         for member in session.start():
             if not member.ok:
                 progress(f"kernels {member.launch.label} unknown: {_first_line(member.detail or '')}")

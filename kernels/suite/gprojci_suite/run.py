@@ -136,6 +136,7 @@ def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Repo
         else None,
         determinism=tuple(repeated) if "determinism" in reached.suites else None,
         step=Step(tuple(trained), tuple(steps_compared)) if "step" in reached.suites else None,
+        working_seconds=session.working.seconds,
     )
 
 
@@ -344,7 +345,9 @@ def _anatomy(
     if spec.device != "cuda" or not measurements:
         return measurements, []
     alive = [member.launch for member in session.members if member.ok]
-    return anatomy.measure(alive, spec.device, spec.limits, cases, measurements, progress, session.ending)
+    return anatomy.measure(
+        alive, spec.device, spec.limits, cases, measurements, progress, session.ending, session.working
+    )
 
 
 def _step_cases(spec: RunSpec) -> dict[str, dict[str, Any]]:

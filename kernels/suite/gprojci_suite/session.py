@@ -1,5 +1,6 @@
 """All backends of one run, each in its own process, measured in turn; a failure ends that backend only."""
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -29,6 +30,7 @@ from gprojci_suite.ending import Ending
 from gprojci_suite.member import Case, Launch, Member
 from gprojci_suite.process import BackendFailure, BackendProcess, Headcount, SessionOver, available_threads
 from gprojci_suite.rotation import same_bits
+from gprojci_suite.stopwatch import Stopwatch, is_work
 
 
 class Session:
@@ -39,14 +41,21 @@ class Session:
         device: what they compute on.
         limits: of each of them.
         ending: when the session is to end early; never, when left out.
+        working: adds up the seconds in which a backend computes or is timed; of this session alone when left out.
     """
 
     def __init__(
-        self, launches: Sequence[Launch], device: Device, limits: LimitsSpec, ending: Ending | None = None
+        self,
+        launches: Sequence[Launch],
+        device: Device,
+        limits: LimitsSpec,
+        ending: Ending | None = None,
+        working: Stopwatch | None = None,
     ) -> None:
         self.device = device
         self.limits = limits
         self.ending = ending or Ending()
+        self.working = working or Stopwatch()
         self.suite = "start"
         self.threads = available_threads()
         self._directory = Path(tempfile.mkdtemp(prefix="gprojci-session-"))
@@ -381,7 +390,8 @@ class Session:
             raise SessionOver(reason)
         if member.process is None:
             raise BackendFailure("runtime_error", "has ended")
-        return member.process.request(message, self.limits.call_seconds + more_seconds)
+        with self.working if is_work(message) else contextlib.nullcontext():
+            return member.process.request(message, self.limits.call_seconds + more_seconds)
 
     def _failed(self, member: Member, where: str, failure: BackendFailure) -> None:
         if isinstance(failure, SessionOver):

@@ -46,10 +46,11 @@ def percent(fraction: float) -> str:
 
 
 def _environment(report: Report) -> str:
-    env = report.environment
+    env, working = report.environment, report.working_seconds
+    shared = f", {working / report.duration_seconds:.0%} of it measuring" if working and report.duration_seconds else ""
     return (
         f"{env.device_name} ({env.hardware}, {env.threads} threads), torch {env.torch}, "
-        f"ruler {report.ruler.version} {report.ruler.revision[:12]}, {report.duration_seconds:.1f} s"
+        f"ruler {report.ruler.version} {report.ruler.revision[:12]}, {report.duration_seconds:.1f} s{shared}"
     )
 
 

@@ -159,6 +159,7 @@ def test_run_writes_a_report_even_when_the_subject_fails(tmp_path: Path, capsys:
     started = {entry.backend: entry.start_seconds for entry in report.backends}
     assert started["mine"] is None
     assert 0 < (started["emulated-fa3"] or 0) < report.duration_seconds
+    assert 0 < (report.working_seconds or 0) < report.duration_seconds - (started["emulated-fa3"] or 0)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from gprojci_suite.contract import ContractError, Report, codec, document, repor
 OPTIONAL = {"p50", "p90", "p99", "p100", "norm_ratio", "surface", "symmetry", "determinism", "step"}
 OPTIONAL |= {"samples", "ceilings", "tflops", "ceiling_share", "peak_memory_bytes", "void_pairs", "processes"}
 OPTIONAL |= {"host_seconds", "graph_seconds", "graph_detail", "kernels", "clock", "spills", "build_seconds"}
-OPTIONAL |= {"start_seconds"}
+OPTIONAL |= {"start_seconds", "working_seconds"}
 """Fields that may be left out, and are then null."""
 
 
@@ -75,6 +75,7 @@ def test_a_report_of_the_version_before_is_read_by_the_next(monkeypatch: pytest.
         ("created_at", "yesterday", "$.created_at"),
         ("created_at", "2026-01-02T03:04:05", "$.created_at"),
         ("created_at", "2026-01-02T03:04:05+02:00", "$.created_at"),
+        ("working_seconds", 1.75, "$.working_seconds"),
         ("environment.network", "open", "$.environment.network"),
         ("environment.clocks", {"sm": "fast"}, "$.environment.clocks.sm"),
         ("environment.throttle_reasons", "none", "$.environment.throttle_reasons"),

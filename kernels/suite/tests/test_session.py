@@ -306,6 +306,24 @@ def test_an_import_that_fails_in_one_process_fails_its_backend(tmp_path: Path) -
     assert "FileExistsError" in (member.detail or "")
 
 
+def test_only_calls_of_the_backend_count_as_its_work(tmp_path: Path) -> None:
+    body = "time.sleep(0.05); return torch.nn.functional.scaled_dot_product_attention(q, k, v)"
+    module = f"import time, torch\ntime.sleep(0.2)\ndef attention(q, k, v, *, causal, softmax_scale):\n    {body}\n"
+    (tmp_path / "slow.py").write_text(module)
+    case = input_case(inputs.load("synthetic:random?heads=1&seq=32&head_dim=16"))
+    with Session([subject("slow", "slow:attention", tmp_path)], "cpu", LimitsSpec()) as session:
+        (member,) = session.start()
+        assert session.working.seconds == 0
+        session._load(member, case)
+        session._timed(member, 40, idle=True)
+        assert session.working.seconds == 0
+        session._timed(member, 2)
+        assert session.working.seconds >= 0.1
+        before = session.working.seconds
+        assert session.compute(member, case) is not None
+        assert session.working.seconds >= before + 0.05
+
+
 def test_no_child_survives_its_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(

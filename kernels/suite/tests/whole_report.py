@@ -28,6 +28,7 @@ REPORT: dict[str, Any] = {
     "schema_version": 1,
     "created_at": "2026-01-02T03:04:05+00:00",
     "duration_seconds": 1.5,
+    "working_seconds": 1.25,
     "seed": 0,
     "repro": "gprojci-suite bench",
     "ruler": {"version": "0.1.0", "revision": "package-0"},

@@ -118,7 +118,9 @@ class UsageOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     seconds: float = Field(description="From the claims to the ends of its attempts.")
-    measuring_seconds: float = Field(description="Of these in the step `run`.")
+    measuring_seconds: float = Field(
+        description="Of these while backends computed or were timed; the step `run` where its report does not tell."
+    )
     measuring_share: float | None
     cost: float | None = Field(description="None where GPROJCI_HOUR_PRICES has no price of the hardware class.")
     currency: str

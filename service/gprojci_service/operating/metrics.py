@@ -124,7 +124,7 @@ def _last_hour(session: Session, settings: Settings, moment: datetime) -> Iterat
     whole: Values = {(("hardware", hardware),): one.seconds for hardware, one in took.items()}
     yield _gauge("gprojci_worker_seconds", "Workers' time that the attempts which ended in the last hour took.", whole)
     shares: Values = {(("hardware", hardware),): one.measuring_share or 0.0 for hardware, one in took.items()}
-    yield _gauge("gprojci_measuring_share", "Part of that time in which the device measured.", shares)
+    yield _gauge("gprojci_measuring_share", "Part of that time in which backends computed or were timed.", shares)
     costs: Values = {
         (("hardware", hardware), ("currency", one.currency)): one.cost
         for hardware, one in took.items()

@@ -17,6 +17,7 @@ from gprojci_service.errors import AttemptNotFound, Conflict, InvalidRequest, Le
 from gprojci_service.gate import manifest_faults
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
+from gprojci_service.jobs import usage
 from gprojci_service.models import Attempt, Build, Job, Report, now
 from gprojci_service.projects import service as projects
 from gprojci_service.queue import DECIDE
@@ -76,6 +77,8 @@ def receive(session: Session, settings: Settings, attempt_id: int, body: Attempt
         jobs.fail_or_retry(session, settings, attempt, body.status, body.detail)
         logger.info("%s: %s", body.status, body.detail[:200])
         return Received(accepted=True, reason=f"noted: {body.status}")
+    if taken is None and report.working_seconds is not None:
+        attempt.steps = usage.note_working(attempt.steps, report.working_seconds)
     job = session.get_one(Job, attempt.job_id)
     attempt.state, job.state = "reported", "deciding"
     session.add(_row(attempt, body, report, taken, accepted=True))

@@ -299,10 +299,14 @@ class Report:
     """One entry per backend, case, tensor and request of the determinism suite, or null when it did not run."""
     step: Step | None = None
     """Results of the step suite, or null when it did not run."""
+    working_seconds: float | None = None
+    """Seconds of `duration_seconds` in which backends computed or were timed; null where older."""
 
     def check(self, path: str) -> None:
         """Raise ContractError where results name backends or inputs that the report does not list."""
         check_time(self.created_at, f"{path}.created_at")
+        if self.working_seconds is not None and not 0 <= self.working_seconds <= self.duration_seconds:
+            raise ContractError(f"{path}.working_seconds", "must lie between 0 and duration_seconds")
         status: dict[tuple[str, str], Status] = {}
         for index, entry in enumerate(self.backends):
             if (entry.backend, entry.revision) in status:
