@@ -10,6 +10,7 @@ from gprojci_suite import metrics, reference
 from gprojci_suite.contract.report import AccuracySummary, Slice
 from gprojci_suite.contract.vocabulary import TENSORS, Revision
 from gprojci_suite.inputs import InputSet
+from gprojci_suite.one_thread import one_thread
 from gprojci_suite.reference import AttentionResult
 
 Key = tuple[str, str, str, str]
@@ -27,6 +28,7 @@ def references(inputs: InputSet) -> dict[str, AttentionResult]:
     }
 
 
+@one_thread()
 def slices(
     backend: str,
     revision: Revision,

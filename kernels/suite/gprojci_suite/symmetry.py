@@ -30,6 +30,7 @@ from gprojci_suite.contract.symmetry import Symmetry, SymmetryResponse, Symmetry
 from gprojci_suite.contract.vocabulary import RESPONSES, Response
 from gprojci_suite.inputs import InputError
 from gprojci_suite.member import Case, Member
+from gprojci_suite.one_thread import one_thread
 from gprojci_suite.session import Session
 
 LEVELS = 32
@@ -118,6 +119,7 @@ def measure(session: Session, cases: Mapping[str, Mapping[str, Case]], progress:
     return Symmetry(tuple(responses), tuple(summarise(responses)))
 
 
+@one_thread()
 def responses_of(results: Mapping[str, Mapping[str, Tensor]]) -> dict[Response, Moved]:
     """The four responses of one layer from its results on the cases `plain`, `grid`, `keys` and `values`."""
     wide = {case: {name: tensor.double() for name, tensor in found.items()} for case, found in results.items()}
