@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -139,8 +140,8 @@ def database_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
-@pytest.fixture(scope="session")
-def _redis_server() -> Iterator[str]:
+@contextmanager
+def _redis() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="gprojci-") as directory:
         socket = Path(directory) / "redis.sock"
         command = redis_server.command(redis_server.find_server(), socket)
@@ -151,6 +152,19 @@ def _redis_server() -> Iterator[str]:
         yield f"redis+socket://{socket}"
         process.terminate()
         process.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def _redis_server() -> Iterator[str]:
+    with _redis() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def module_broker_url() -> Iterator[str]:
+    """A real Redis of the module's own, which no other test empties."""
+    with _redis() as url:
+        yield url
 
 
 @pytest.fixture

@@ -45,6 +45,19 @@ def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         yield service
 
 
+@pytest.fixture(scope="module", params=["processes", "embedded"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The same for the tests of a module that leave it as it was, each with a project of its own."""
+    directory = tmp_path_factory.mktemp("shared") / "service"
+    if request.param == "processes":
+        database, broker = (request.getfixturevalue(name) for name in ("_new_postgres_database", "module_broker_url"))
+        service = deployment.Processes(directory, database(), broker)
+    else:
+        service = deployment.Embedded(directory)
+    with service:
+        yield service
+
+
 @pytest.fixture
 def embedded(tmp_path: Path) -> Callable[[], Any]:
     """Makes `gprojci serve` on one and the same data directory, to be started and stopped by the test."""

@@ -20,7 +20,7 @@ from gprojci_service.serve import Embedded
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """A running one for the tests that only look."""
+    """A running one for the tests that only look, from outside or from within a job."""
     with deployment.Embedded(tmp_path_factory.mktemp("undisturbed") / "service") as service:
         yield service
 
@@ -90,11 +90,11 @@ def test_secrets_are_readable_by_the_owner_alone(undisturbed):
         assert (undisturbed.directory / name).stat().st_mode & 0o077 == 0
 
 
-def test_code_under_test_sees_no_secret(embedded, kernel_repository, namespaces):
+def test_code_under_test_sees_no_secret(undisturbed, kernel_repository, namespaces):
     """A kernel that prints what it finds in the data directory finds nothing."""
-    with embedded() as service:
-        names = ["token", "webhook-secret", "gprojci.sqlite", "logs/web.log"]
-        look = f"""
+    service = undisturbed
+    names = ["token", "webhook-secret", "gprojci.sqlite", "logs/web.log"]
+    look = f"""
 import os, pathlib
 for name in {names!r}:
     path = pathlib.Path({str(service.directory)!r}) / name
@@ -106,16 +106,16 @@ for name in {names!r}:
 print("SEEN environ", [name for name in os.environ if "TOKEN" in name or "SECRET" in name or "URL" in name])
 raise ImportError(os.popen("cat /proc/*/environ | tr '\\0' '\\n' | grep -c GPROJCI_WORKER_TOKEN").read())
 """
-        sha = kernel_repository.commit(look + KERNEL, "looks around")
-        service.deliver("push", kernel_repository.push(sha))
-        job = service.finished(sha)
-        log = httpx.get(f"{service.url}/api/v1/jobs/{job['id']}/log").text + json.dumps(
-            service.get(f"/jobs/{job['id']}/report")
-        )
-        for name in names:  # covered by nothing where it is hidden by name, else out of sight with its directory
-            assert any(f"SEEN {name} {found}" in log for found in ("b''", "b'FileNotFoundError'")), log
-        assert "SEEN environ []" in log
-        assert service.secret not in log
+    sha = kernel_repository.commit(look + KERNEL, "looks around")
+    service.deliver("push", kernel_repository.push(sha))
+    job = service.finished(sha)
+    log = httpx.get(f"{service.url}/api/v1/jobs/{job['id']}/log").text + json.dumps(
+        service.get(f"/jobs/{job['id']}/report")
+    )
+    for name in names:  # covered by nothing where it is hidden by name, else out of sight with its directory
+        assert any(f"SEEN {name} {found}" in log for found in ("b''", "b'FileNotFoundError'")), log
+    assert "SEEN environ []" in log
+    assert service.secret not in log
 
 
 def test_nothing_listens_beyond_loopback(undisturbed):

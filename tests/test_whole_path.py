@@ -15,11 +15,11 @@ from gprojci_workers import isolation
 NAMESPACES = isolation.is_possible()
 
 
-def test_a_good_push_passes_and_a_wrong_pull_request_fails(running, kernel_repository):
+def test_a_good_push_passes_and_a_wrong_pull_request_fails(shared, kernel_repository):
     good = kernel_repository.commit(KERNEL + "# faster\n", "faster")
-    assert running.deliver("push", kernel_repository.push(good)).status_code == 202
-    job = running.finished(good)
-    assert job["verdict"]["verdict"] == "pass", running.logs()
+    assert shared.deliver("push", kernel_repository.push(good)).status_code == 202
+    job = shared.finished(good)
+    assert job["verdict"]["verdict"] == "pass", shared.logs()
     assert job["merge_base_sha"] == kernel_repository.first
     assert [step["status"] for step in job["attempts"][0]["steps"]] == ["ok"] * len(job["attempts"][0]["steps"])
     assert [step["name"] for step in job["attempts"][0]["steps"]] == ["fetch", "build", "run"]
@@ -27,38 +27,38 @@ def test_a_good_push_passes_and_a_wrong_pull_request_fails(running, kernel_repos
 
     kernel_repository.branch("topic")
     wrong = kernel_repository.commit(WRONG, "a little more")
-    assert running.deliver("pull_request", kernel_repository.pull_request(wrong, good)).status_code == 202
-    job = running.finished(wrong)
+    assert shared.deliver("pull_request", kernel_repository.pull_request(wrong, good)).status_code == 202
+    job = shared.finished(wrong)
     assert job["verdict"]["verdict"] == "fail"
     assert "dQ error on synthetic:random?seq=64&heads=1 is 5" in job["verdict"]["summary"]
     assert job["merge_base_sha"] == good
 
-    once_more = running.deliver("merge_group", kernel_repository.merge_group(wrong, good))
+    once_more = shared.deliver("merge_group", kernel_repository.merge_group(wrong, good))
     assert once_more.status_code == 202
-    taken = running.job_of(wrong, lambda job: job["kind"] == "merge_group" and job["state"] == "finished")
+    taken = shared.job_of(wrong, lambda job: job["kind"] == "merge_group" and job["state"] == "finished")
     assert (taken["taken_from_job"], taken["verdict"]["verdict"]) == (job["id"], "fail")
     assert [step["name"] for step in taken["attempts"][0]["steps"]] == ["fetch", "build"], "it is not measured again"
 
-    report = running.get(f"/jobs/{job['id']}/report")
+    report = shared.get(f"/jobs/{job['id']}/report")
     assert {(subject["revision"], subject["commit"]) for subject in report["subjects"]} == {
         ("head", wrong),
         ("base", good),
     }
     assert {entry["status"] for entry in report["backends"]} == {"ok"}
     assert report["environment"]["network"] == ("isolated" if NAMESPACES else "shared")
-    series = running.get("/projects/o/tiny/series")
+    series = shared.get("/projects/o/tiny/series")
     dq = next(entry for entry in series if (entry["backend"], entry["metric"]) == ("tiny", "dq_error"))
-    samples = running.get(f"/series/{dq['id']}/samples")
+    samples = shared.get(f"/series/{dq['id']}/samples")
     assert {(sample["sha"], sample["revision"]) for sample in samples} >= {
         (wrong, "head"),
         (good, "base"),
         (good, "head"),
     }
 
-    page = httpx.get(f"{running.url}/jobs/{job['id']}").text
+    page = httpx.get(f"{shared.url}/jobs/{job['id']}").text
     for words in ("fail", "dQ", wrong[:8], "gprojci-suite"):
         assert words in page
-    log = httpx.get(f"{running.url}/api/v1/jobs/{job['id']}/log").text
+    log = httpx.get(f"{shared.url}/api/v1/jobs/{job['id']}/log").text
     assert wrong in log
 
 
@@ -94,28 +94,29 @@ def test_a_worker_that_is_stopped_hands_back_and_a_drained_one_takes_nothing(run
     assert [attempt["state"] for attempt in job["attempts"]] == ["returned", "reported"]
 
 
-def test_a_manifest_may_name_an_uploaded_input_set(running, kernel_repository, tmp_path):
+def test_a_manifest_may_name_an_uploaded_input_set(shared, kernel_repository, tmp_path):
+    kernel_repository.number, kernel_repository.name = 2, "o/captured"
     tensors = {f"L3.{part}": torch.randn(1, 1, 64, 64).bfloat16() for part in ("q", "k", "v", "do")}
     save_file(tensors, tmp_path / "run.safetensors", metadata={"step": "4000"})
-    said = running.command("inputs", "upload", str(tmp_path / "run.safetensors"), "--name", "mine")
+    said = shared.command("inputs", "upload", str(tmp_path / "run.safetensors"), "--name", "mine")
     content_hash = said.split()[1].rstrip(",")
     manifest = kernel_repository.directory / "gprojci.toml"
     manifest.write_text(manifest.read_text().replace('"synthetic:random?seq=64&heads=1"', '"mine"'))
     good = kernel_repository.commit(KERNEL, "measures on a capture of ours")
-    running.deliver("push", kernel_repository.push(good))
-    job = running.finished(good)
-    assert job["verdict"]["verdict"] == "pass", running.logs()
-    report = running.get(f"/jobs/{job['id']}/report")
+    shared.deliver("push", kernel_repository.push(good))
+    job = shared.finished(good)
+    assert job["verdict"]["verdict"] == "pass", shared.logs()
+    report = shared.get(f"/jobs/{job['id']}/report")
     used = {entry["input"]: entry for entry in report["inputs"]}
     assert used["mine"]["content_hash"] == content_hash
     assert used["mine"]["provenance"] == {"step": "4000"}
     assert {entry["slice"] for entry in report["accuracy"]["slices"] if entry["input"] == "mine"} == {"L3.b0.h0"}
-    assert content_hash in httpx.get(f"{running.url}/inputs").text
+    assert content_hash in httpx.get(f"{shared.url}/inputs").text
 
     manifest.write_text(manifest.read_text().replace('"mine"', '"yours"'))
     unknown = kernel_repository.commit(KERNEL, "names what nobody uploaded")
-    running.deliver("push", kernel_repository.push(unknown))
-    job = running.finished(unknown)
+    shared.deliver("push", kernel_repository.push(unknown))
+    job = shared.finished(unknown)
     assert job["failure_kind"] == "build_error"
     assert "gprojci inputs upload FILE --name yours" in job["verdict"]["summary"] + job["attempts"][0]["detail"]
 
@@ -135,21 +136,22 @@ def test_redelivery_makes_no_second_job_and_a_forged_one_none(running, kernel_re
     assert len(running.get("/jobs")) == 1
 
 
-def test_a_commit_that_cannot_be_built_is_a_result(running, kernel_repository):
+def test_a_commit_that_cannot_be_built_is_a_result(shared, kernel_repository):
+    kernel_repository.number, kernel_repository.name = 3, "o/broken"
     pyproject = kernel_repository.directory / "pyproject.toml"
     good = pyproject.read_text()
     pyproject.write_text("this is no TOML")
     broken = kernel_repository.commit(KERNEL, "breaks the build")
-    running.deliver("push", kernel_repository.push(broken))
-    job = running.finished(broken)
+    shared.deliver("push", kernel_repository.push(broken))
+    job = shared.finished(broken)
     assert (job["failure_kind"], job["verdict"]["verdict"]) == ("build_error", "fail")
     assert job["attempts"][0]["failure_kind"] == "build_error"
     assert len(job["attempts"]) == 1, "a failing kernel is a result, not tried again"
 
     pyproject.write_text(good)
     mended = kernel_repository.commit(KERNEL, "mends the build")
-    running.deliver("push", kernel_repository.push(mended))
-    job = running.finished(mended)
+    shared.deliver("push", kernel_repository.push(mended))
+    job = shared.finished(mended)
     assert job["verdict"]["verdict"] == "pass"
-    log = httpx.get(f"{running.url}/api/v1/jobs/{job['id']}/log").text
+    log = httpx.get(f"{shared.url}/api/v1/jobs/{job['id']}/log").text
     assert "build_error: base" in log, "a base that cannot be built is left out, and named"

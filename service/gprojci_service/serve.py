@@ -120,7 +120,8 @@ class Embedded:
         _wait_until("Redis", (runtime / "redis.sock").exists, self._log_of("redis"))
         self._launch("web", [*uvicorn, "--host", self.host, "--port", str(self.port), "--no-access-log"])
         self._launch("tasks", [*celery, *beat])
-        _wait_until("the web server", self._healthy, self._log_of("web"))
+        with httpx.Client(timeout=2) as client:
+            _wait_until("the web server", lambda: self._healthy(client), self._log_of("web"))
         if self.with_worker:
             self._launch("worker", [_worker_command()])
 
@@ -215,11 +216,11 @@ class Embedded:
                 part.process.wait(timeout=STOP_SECONDS)
             _kill_group(part.process)
 
-    def _healthy(self) -> bool:
+    def _healthy(self, client: httpx.Client) -> bool:
         if self.stopping:
             raise ConfigurationError("stopped while starting")
         try:
-            return httpx.get(self.url + "/readyz", timeout=2).is_success
+            return client.get(self.url + "/readyz").is_success
         except httpx.HTTPError:
             return False
 

@@ -30,7 +30,7 @@ def test_both_kernel_members_install_bare(tmp_path: Path) -> None:
     python = environment / "bin" / "python"
     constraints = ROOT / "constraints.txt"
     pin = ["-c", str(constraints)] if constraints.exists() else ["torch==2.13.0"]
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pin]
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", *pin]
     if "TORCH_INDEX" in os.environ:
         command += ["--extra-index-url", os.environ["TORCH_INDEX"]]
     command += [str(ROOT / "kernels" / "suite"), str(ROOT / "kernels" / "gproj")]
