@@ -203,7 +203,7 @@ class Running:
             job = self.get(f"/jobs/{jobs[0]['id']}") if jobs else {}
             if job and ready(job):
                 return job
-            time.sleep(0.2)
+            time.sleep(0.4)  # each time it is asked takes the service some 20 ms of CPU
         raise AssertionError(f"job of {sha} is not as wished: {json.dumps(job)[:3000]}\n{self.logs()}")
 
     def finished(self, sha: str) -> dict[str, Any]:
@@ -284,6 +284,7 @@ class Processes(Running):
 
     def __enter__(self) -> Processes:
         self.start("web")
+        self.start("tasks")  # beside the other, since both take their seconds
         give_up = time.monotonic() + 60
         while time.monotonic() < give_up:
             try:
@@ -291,7 +292,6 @@ class Processes(Running):
                     break
             except httpx.HTTPError:
                 time.sleep(0.1)
-        self.start("tasks")
         self.start("worker")
         return self
 
