@@ -72,13 +72,14 @@ def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Repo
     begin, created = time.monotonic(), datetime.now(UTC)
     environment.check_device(spec.device)
     plan = launches(spec)
-    inputs = [_load(spec, name) for name in spec.inputs] if USE_INPUTS & set(spec.suites) else []
-    timed = _timed_cases(spec) if "throughput" in spec.suites else []
-    layers = {item.name: layer_cases(item) for item in inputs}
-    invariant = {**layers, **_long_cases(spec)} if {"symmetry", "determinism"} & set(spec.suites) else {}
-    sweep = surface.places(spec.seed) if "surface" in spec.suites else []
     watch = GpuWatch(environment.gpu()) if spec.device == "cuda" else None
     with watch or contextlib.nullcontext(), Session(plan, spec.device, spec.limits, ending) as session:
+        session.launch()  # They import torch while the inputs are made here.
+        inputs = [_load(spec, name) for name in spec.inputs] if USE_INPUTS & set(spec.suites) else []
+        timed = _timed_cases(spec) if "throughput" in spec.suites else []
+        layers = {item.name: layer_cases(item) for item in inputs}
+        invariant = {**layers, **_long_cases(spec)} if {"symmetry", "determinism"} & set(spec.suites) else {}
+        sweep = surface.places(spec.seed) if "surface" in spec.suites else []
         for number, member in enumerate(session.start(), 1):
             progress(f"start {member.launch.label} {number}/{len(plan)} {member.status}")
         cases = {**layers, **invariant}.values()

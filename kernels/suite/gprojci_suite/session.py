@@ -62,6 +62,7 @@ class Session:
         self._files: dict[int, tuple[Case, Path]] = {}
         self._audits: dict[int, tuple[Audit, Path]] = {}
         self._headcount = Headcount()
+        self._launched = False
         self.members = [Member(launch, self._directory / str(index)) for index, launch in enumerate(launches)]
         for index, member in enumerate(self.members):
             member.further = [
@@ -81,11 +82,17 @@ class Session:
             member.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def start(self) -> Iterator[Member]:
-        """Start all backends side by side; yields each once it is ready or has failed."""
+    def launch(self) -> None:
+        """Start all backends side by side and wait for none of them."""
         for member in self.members:
             for one in member.all:
                 self._send_start(one)
+        self._launched = True
+
+    def start(self) -> Iterator[Member]:
+        """Start all backends unless `launch` has; yields each once it is ready or has failed."""
+        if not self._launched:
+            self.launch()
         for member in self.members:
             for one in member.all:
                 self._await_start(one)
