@@ -83,8 +83,8 @@ def create_app(settings: Settings) -> FastAPI:
         schedules,
         github,
     )
-    app.include_router(webhooks)  # first: routes are tried in order, and webhooks come in bursts
-    for router in (*public, worker_api, worker_reports, worker_inputs):
+    app.include_router(webhooks)  # first: routes are tried in order, and these two come in bursts
+    for router in (worker_api, *public, worker_reports, worker_inputs):
         app.include_router(router, prefix="/api/v1")
     app.include_router(operating)
     app.include_router(github_pages, include_in_schema=False)

@@ -22,11 +22,11 @@ from gprojci_service.settings import migrations_directory
 _WRITES = "gprojci_writes"
 _MESSAGES = "gprojci_messages"
 _BEFORE_COMMIT = "gprojci_before_commit"
-_CONNECTIONS = 30
+_CONNECTIONS = 20
 """Of a process, at most; they stay, for one that is opened anew for a request costs more than most requests."""
-_REQUESTS = 20
+_REQUESTS = 8
 """Requests of a process that hold a connection at the same time; the others are for transactions that begin and end in
-one thread."""
+one thread. More of them only wait for each other in the interpreter."""
 
 # Without these a request or task waits for hours on a connection whose other end is gone: the reaper among them.
 _NETWORK: dict[str, Any] = {

@@ -75,7 +75,7 @@ def test_the_first_line_is_the_verdict_and_the_table_has_base_head_change_and_li
     made = judged(report)
     sent = shown(made, case_of(report))
     assert sent["title"] == f"Fails: {made.summary}"
-    assert sent["summary"].splitlines()[0].startswith("**❌ Fails: gproj: dQ error on late-keybias is 220 × the base's")
+    assert sent["summary"].splitlines()[0].startswith("**❌ Fails: gproj: dQ error on late-keybias is 220× the base's")
     line = "[line 7](https://github.com/o/r/blob/" + "b" * 40 + "/gprojci.toml#L7)"
     where = ["`gproj`", "`late-keybias`"]
     assert row(sent, "dQ error, median") == [

@@ -118,7 +118,7 @@ def webhooks(on: Servers) -> None:
 
 
 def claims(on: Servers) -> None:
-    """100 workers claim 10,000 queued jobs: half of them one after the other, half as fast as they are answered."""
+    """100 workers claim 10,000 queued jobs: 5,500 of them one after the other, the others as fast as they are answered."""
     context = on.database("claims")
     with context.database.session(writes=True) as session:
         token = access.create_token(session, "bench", "worker")[1]
@@ -130,7 +130,8 @@ def claims(on: Servers) -> None:
     with web(context.settings) as (address, process):
         host, port = address.removeprefix("http://").split(":")
         claimed: list[int] = []
-        for words, count, rate in (("in turn", JOBS // 2, 100), ("all at once", JOBS // 2, None)):
+        parts = (("warming up", 500, 50), ("in turn", 2500, 50), ("in turn", 2500, 100), ("all at once", 4500, None))
+        for words, count, rate in parts:
             made = []
             for number in range(count):
                 body = {"worker": f"worker-{number % WORKERS}", "claim_id": uuid.uuid4().hex}

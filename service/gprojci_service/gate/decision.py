@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from gprojci_dashboards.readable import percent
+from gprojci_dashboards.readable import multiple, percent
 from gprojci_service.gate.finding import SEVERITY, Decision, Finding, VerdictWord
 from gprojci_service.gate.policy import Limit, Policy
 from gprojci_suite.contract.manifest import GateSettings
@@ -185,8 +185,8 @@ def _error_ratio(policy: Policy, line: AccuracySummary, base: AccuracySummary | 
         verdict = "pass" if value <= limit else "fail"
         widened = f" (widened by a run-to-run spread of {percent(spread)})" if spread else ""
         message = (
-            f"{where} is {value:,.3g} × the base's ({percent(base.median)} → {percent(line.median)}), "
-            f"limit {limit:.4g} ×{widened}"
+            f"{where} is {multiple(value)} the base's ({percent(base.median)} → {percent(line.median)}), "
+            f"limit {limit:.4g}×{widened}"
         )
     yield Finding(
         key,

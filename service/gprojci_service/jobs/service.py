@@ -353,18 +353,17 @@ def claim(
         job = repository.next_queued(session, worker.hardware)
     if job is None:
         return None
-    moment = now()
+    moment, first = now(), job.started_at is None
     attempt = Attempt(
         job_id=job.id,
         worker_id=worker.id,
-        number=repository.attempt_count(session, job.id) + 1,
+        number=1 if first else repository.attempt_count(session, job.id) + 1,
         claim_id=claim_id,
         boot_id=worker.boot_id,
         lease_expires_at=moment + timedelta(seconds=settings.lease_seconds),
         deadline_at=moment + timedelta(seconds=settings.hard_limit_seconds),
         steps=[],
     )
-    first = job.started_at is None
     job.state, job.started_at = "running", job.started_at or moment
     session.add(attempt)
     session.flush()

@@ -114,10 +114,9 @@ def claim(session: Session, settings: Settings, request: Claim) -> Claimed | Non
         WorkerReplaced: another one has said hello under its name since.
     """
     worker = _known(session, request)
+    draining = worker.draining_at is not None
+    claimed = None if draining else jobs.claim(session, settings, worker, request.claim_id, request.job_id)
     worker.last_seen_at = now()
-    if worker.draining_at is not None:
-        return None
-    claimed = jobs.claim(session, settings, worker, request.claim_id, request.job_id)
     if claimed is None:
         return None
     attempt, job = claimed
