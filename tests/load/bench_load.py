@@ -118,7 +118,7 @@ def webhooks(on: Servers) -> None:
 
 
 def claims(on: Servers) -> None:
-    """100 workers claim 10,000 queued jobs: 5,500 of them one after the other, the others as fast as they are answered."""
+    """100 workers claim 10,000 queued jobs: one after the other at first, the rest as fast as they are answered."""
     context = on.database("claims")
     with context.database.session(writes=True) as session:
         token = access.create_token(session, "bench", "worker")[1]

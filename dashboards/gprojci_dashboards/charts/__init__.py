@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -26,6 +27,7 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
+@cache  # a page draws ten charts, and to list their names is to read a directory
 def load(name: str) -> Chart:
     """The chart called `name`.
 
