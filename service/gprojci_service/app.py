@@ -83,12 +83,14 @@ def create_app(settings: Settings) -> FastAPI:
         schedules,
         github,
     )
-    app.include_router(webhooks)  # first: routes are tried in order, and these two come in bursts
-    for router in (worker_api, *public, worker_reports, worker_inputs):
+    # Routes are tried in this order: first what comes in bursts, then what people wait for.
+    app.include_router(webhooks)
+    app.include_router(worker_api, prefix="/api/v1")
+    app.include_router(pages.router, include_in_schema=False)
+    for router in (*public, worker_reports, worker_inputs):
         app.include_router(router, prefix="/api/v1")
     app.include_router(operating)
     app.include_router(github_pages, include_in_schema=False)
-    app.include_router(pages.router, include_in_schema=False)
     app.include_router(actions.router, include_in_schema=False)
     app.include_router(regression_actions.router, include_in_schema=False)
     app.include_router(token_actions.router, include_in_schema=False)

@@ -91,7 +91,7 @@ def job(session: Session, settings: Settings, job_id: int, choices: Mapping[str,
         told=tuple(ToldView.of(item) for item in repository.told(session, job_id)),
         builds=tuple(repository.builds(session, shown.id)) if shown else (),
         usage=usage([attempt for attempt, _ in attempts], row.job.hardware, settings, now()) if attempts else None,
-        taken_from_job=result_repository.taken_from(session, job_id),
+        taken_from_job=result_repository.taken_from(session, job_id) if stored and stored.taken_from_id else None,
         attempts_views=tuple(AttemptView(attempt, worker) for attempt, worker in attempts),
     )
 
