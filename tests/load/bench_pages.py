@@ -1,6 +1,6 @@
 """Measures every page on a long history: server time, bytes, processor time, and when Chromium has drawn the charts.
 
-    python tests/load/bench_pages.py                      # both histories: of the issue's size, and of LNT's shape
+    python tests/load/bench_pages.py                      # both histories: ten thousand commits, and LNT's shape
     python tests/load/bench_pages.py --only lnt --data D  # one of them, kept in D for the next run
 
 It starts a PostgreSQL of its own with its defaults, makes the histories (generate.py), and runs the service as it is
