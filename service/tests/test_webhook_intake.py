@@ -28,7 +28,7 @@ def together(service):
         with service.context.database.session(writes=True) as session:
             webhooks.receive(session, [webhooks.read("ping", first, body(zen="first"))])
             waits = intake.take("ping", first, body(zen="first"))
-            while intake._waiting.qsize():
+            while intake._waiting:
                 pass
             answers = [intake.take(*delivery) for delivery in deliveries]
             session.info.clear()

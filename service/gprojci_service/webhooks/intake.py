@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 
 from sqlalchemy.exc import DataError
 
@@ -35,32 +34,21 @@ class Intake:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting: SimpleQueue[_Waiting] = SimpleQueue()
-        self._started = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="webhooks")
 
     def take(self, event: str | None, delivery_id: str | None, body: bytes) -> Future[Accepted]:
         """Has an authentic delivery stored; the future ends once it is, or with the error of `service.read` or of the
         database."""
         waiting = _Waiting(event, delivery_id, body)
-        self._waiting.put(waiting)
-        if self._thread is None:
-            with self._started:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="webhooks", daemon=True)
-                    self._thread.start()
+        self._waiting.append(waiting)
+        self._thread.submit(self._store_waiting)  # finds nothing where it was stored with those before it
         return waiting.answer
 
-    def _work(self) -> None:
-        while True:
-            batch = [self._waiting.get()]
-            try:
-                while len(batch) < _MOST:
-                    batch.append(self._waiting.get_nowait())
-            except Empty:
-                pass
-            with logs.fresh():
-                self._store([one for one in batch if one.answer.set_running_or_notify_cancel()])
+    def _store_waiting(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST))]
+        with logs.fresh():
+            self._store([one for one in batch if one.answer.set_running_or_notify_cancel()])
 
     def _store(self, batch: list[_Waiting]) -> None:
         read: list[tuple[_Waiting, Delivery]] = []
