@@ -57,6 +57,8 @@ def test_they_are_one_transaction_and_one_message(service, together):
     assert queue.length(SERVICE_QUEUE) == 2, "one of the first, one of the three"
     service.work_off()
     assert {row.state for row in stored(service).values()} == {"processed"}
+    processed = sorted(stored(service).values(), key=lambda row: row.processed_at)
+    assert [row.delivery_id for row in processed][1:] == ids, "in the order in which they came"
 
 
 def test_what_cannot_be_read_or_stored_keeps_none_of_the_others(service, together):

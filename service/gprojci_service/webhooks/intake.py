@@ -11,8 +11,7 @@ from sqlalchemy.exc import DataError
 from gprojci_service import logs
 from gprojci_service.database import Database
 from gprojci_service.webhooks import service
-from gprojci_service.webhooks.schemas import Accepted
-from gprojci_service.webhooks.service import Delivery
+from gprojci_service.webhooks.schemas import Accepted, Delivery
 
 _MOST = 64
 """Deliveries of one transaction."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
 
 from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -12,22 +11,10 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.database import is_postgresql
 from gprojci_service.models import WebhookDelivery
+from gprojci_service.webhooks.schemas import Delivery
 
 
-class New(Protocol):
-    """What is stored of a delivery."""
-
-    @property
-    def delivery_id(self) -> str: ...
-    @property
-    def event(self) -> str: ...
-    @property
-    def action(self) -> str | None: ...
-    @property
-    def payload(self) -> dict[str, Any]: ...
-
-
-def add(session: Session, deliveries: Iterable[New]) -> dict[str, int]:
+def add(session: Session, deliveries: Iterable[Delivery]) -> dict[str, int]:
     """Stores deliveries; the numbers of those whose delivery id was not there yet.
 
     One statement without a savepoint: bursts of webhooks are the service's most frequent writes. In the order of their

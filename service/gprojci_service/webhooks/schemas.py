@@ -5,7 +5,9 @@ Source: GitHub's documentation, "Webhook events and payloads".
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -248,6 +250,21 @@ class InstallationEvent(BaseModel):
     repositories: list[RepositoryId] = []
     repositories_added: list[RepositoryId] = []
     repositories_removed: list[RepositoryId] = []
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What an authentic delivery says; it is stored whole."""
+
+    delivery_id: str
+    event: str
+    payload: dict[str, Any]
+
+    @property
+    def action(self) -> str | None:
+        """The payload's, where it has one in words."""
+        action = self.payload.get("action")
+        return action if isinstance(action, str) else None
 
 
 class Accepted(BaseModel):

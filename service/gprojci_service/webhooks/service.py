@@ -6,7 +6,6 @@ import json
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,7 +19,7 @@ from gprojci_service.models import now
 from gprojci_service.queue import PROCESS_DELIVERY
 from gprojci_service.settings import Settings
 from gprojci_service.webhooks import events, repository
-from gprojci_service.webhooks.schemas import Accepted
+from gprojci_service.webhooks.schemas import Accepted, Delivery
 
 logger = logging.getLogger(__name__)
 _ESCAPES = re.compile(rb"\\u(0000|[dD][89a-fA-F])")
@@ -35,21 +34,6 @@ def check_signature(body: bytes, header: str | None, settings: Settings) -> None
             "X-Hub-Signature-256 does not fit the body; "
             "set the same secret in GitHub's webhook and in GPROJCI_WEBHOOK_SECRET"
         )
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """What an authentic delivery says."""
-
-    delivery_id: str
-    event: str
-    payload: dict[str, Any]
-
-    @property
-    def action(self) -> str | None:
-        """The payload's, where it has one in words."""
-        action = self.payload.get("action")
-        return action if isinstance(action, str) else None
 
 
 def read(event: str | None, delivery_id: str | None, body: bytes) -> Delivery:
@@ -76,16 +60,16 @@ def receive(session: Session, deliveries: Sequence[Delivery]) -> list[Accepted]:
     numbers = repository.add(session, deliveries)
     repeated = [delivery.delivery_id for delivery in deliveries if delivery.delivery_id not in numbers]
     numbers |= repository.unprocessed(session, repeated) if repeated else {}
-    if numbers:
-        send_after_commit(session, PROCESS_DELIVERY, *numbers.values())
-    answers = []
-    for delivery in deliveries:
-        taken = delivery.delivery_id in numbers
-        if taken:
-            logs.note(delivery=delivery.delivery_id)
-            logger.info("%s taken", delivery.event)
-        answers.append(Accepted(status="accepted" if taken else "duplicate", delivery=delivery.delivery_id))
-    return answers
+    taken = [delivery for delivery in deliveries if delivery.delivery_id in numbers]
+    for delivery in taken:
+        logs.note(delivery=delivery.delivery_id)
+        logger.info("%s taken", delivery.event)
+    if taken:  # in the order in which they came, each once
+        send_after_commit(session, PROCESS_DELIVERY, *dict.fromkeys(numbers[one.delivery_id] for one in taken))
+    return [
+        Accepted(status="accepted" if one.delivery_id in numbers else "duplicate", delivery=one.delivery_id)
+        for one in deliveries
+    ]
 
 
 def process(session: Session, settings: Settings, row_id: int) -> None:

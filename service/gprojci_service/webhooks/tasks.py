@@ -16,10 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 def process_delivery(context: Context, *row_ids: int) -> None:
-    """Does what each of the stored deliveries asks for, in the order of their arrival; one that fails keeps none of
-    the others."""
+    """Does what each of the stored deliveries asks for, in this order; one that fails keeps none of the others."""
     failed: list[Exception] = []
-    for row_id in sorted(row_ids):
+    for row_id in row_ids:
         try:
             with context.database.session(writes=True) as session:
                 service.process(session, context.settings, row_id)
