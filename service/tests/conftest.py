@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from httpx import Response
 
@@ -27,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import report_parts as parts
 from github_server import GitHubServer, start
-from test_pages_seed import Seed, settings_for
+from test_pages_seed import seeding
 
 HEAD, BASE, OTHER = "a" * 40, "b" * 40, "c" * 40
 CASE = "1x4x1024x64.causal.bfloat16"
@@ -248,13 +247,8 @@ def make_report() -> Callable[..., dict[str, Any]]:
 @pytest.fixture(scope="module")
 def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, dict[str, int]]]:
     """An instance with a project's life in it, and job numbers by name."""
-    settings = settings_for(tmp_path_factory.mktemp("pages"))
-    app: FastAPI = create_app(settings)
-    app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        seed = Seed(session, settings)
+    with seeding(tmp_path_factory.mktemp("pages")) as (app, seed):
         jobs = seed.everything() | seed.examples()
-        session.info.clear()  # the messages of a real instance; no broker is here
     with TestClient(app) as client:
         yield client, jobs
 

@@ -15,11 +15,10 @@ from fastapi.testclient import TestClient
 
 from gprojci_service.access import service as access
 from gprojci_service.access import sessions
-from gprojci_service.app import create_app
 from gprojci_service.models import Bisection, Job
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_pages_seed import Seed, settings_for
+from test_pages_seed import seeding
 from test_pages_tokens import mark
 
 FOUND, RUNNING = 1, 2
@@ -29,16 +28,11 @@ BAD = "6f70" * 10
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """An instance with two searches; whoever asks is signed in."""
-    settings = settings_for(tmp_path_factory.mktemp("bisections"))
-    app = create_app(settings)
-    app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        seed = Seed(session, settings)
+    with seeding(tmp_path_factory.mktemp("bisections")) as (app, seed):
         seed.commit("6f70", "Skip the projection\n\nSaves 4%.", 6.0, "Mallory")
         waiting = seed.job(BAD, "1a2b" * 10, 6.1)
         seed.searches(defaultdict(lambda: waiting.id))
-        cookie = sessions.start(settings, access.create_token(session, "Ada", "write")[0])[0]
-        session.info.clear()
+        cookie = sessions.start(seed.settings, access.create_token(seed.session, "Ada", "write")[0])[0]
     with TestClient(app, cookies={sessions.COOKIE: cookie}) as made:
         yield made
 

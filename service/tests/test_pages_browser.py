@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "browser"))
 from find_chromium import ARGUMENTS, find_chromium
 from regression_history import History
 from serving import serving
-from test_pages_seed import Seed, addresses, settings_for
+from test_pages_seed import addresses, seeding, settings_for
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
@@ -62,16 +62,12 @@ def migrated(settings: Settings) -> FastAPI:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    settings = settings_for(tmp_path_factory.mktemp("browser"))
-    app = migrated(settings)
-    database = app.state.database
-    with database.session(writes=True) as session:
-        seed = Seed(session, settings)
+    with seeding(tmp_path_factory.mktemp("browser")) as (app, seed):
         jobs = seed.everything() | seed.broken_main() | seed.examples()
-        cookie = sessions.start(settings, access.create_token(session, "Ada", "admin")[0])[0]
+        cookie = sessions.start(seed.settings, access.create_token(seed.session, "Ada", "admin")[0])[0]
         detail = {"job_id": "7", "head_sha": "a" * 40, "looked": "yes"}
-        audit.record(session, audit.Actor("Ada", "session"), "approve_job", detail, project="gproj-ci/gproj")
-        session.info.clear()
+        audit.record(seed.session, audit.Actor("Ada", "session"), "approve_job", detail, project="gproj-ci/gproj")
+    database = app.state.database
     history = History(database)
     history.measure(30, dq_error=0.002, forward_ratio_anchor=1.2)
     history.measure(12, dq_error=0.0026, forward_ratio_anchor=1.26)

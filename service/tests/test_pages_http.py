@@ -21,7 +21,7 @@ from gprojci_suite.contract import bundled, input_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 from page_reading import Outline, figures, words_of
-from test_pages_seed import NASTY, Seed, addresses, settings_for
+from test_pages_seed import NASTY, addresses, seeding, settings_for
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +84,8 @@ def test_the_reader_reaches_the_cause_in_two_clicks(lived_in: tuple[TestClient, 
 
 
 def test_the_overview_says_what_changed_since_the_last_green_commit(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path)
-    app = create_app(settings)
-    app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        jobs = Seed(session, settings).broken_main()
-        session.info.clear()
+    with seeding(tmp_path) as (app, seed):
+        jobs = seed.broken_main()
     with TestClient(app) as client:
         page = client.get("/").text
         steps = figures(client.get("/?time=step_ratio_anchor&case=1x4x1024x64.causal.bfloat16").text)[0]
@@ -263,15 +259,10 @@ def test_private_instances_keep_their_pages(tmp_path: Path) -> None:
 
 
 def test_the_comparison_says_what_was_accepted_once(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path)
-    app = create_app(settings)
-    app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        seed = Seed(session, settings)
-        job = session.get_one(Job, seed.everything()["broken"])
+    with seeding(tmp_path) as (app, seed):
+        job = seed.session.get_one(Job, seed.everything()["broken"])
         accepted = {"limit_key": "dq_error_ceiling", "backend": "gproj", "author": "ada", "reason": NASTY}
-        overrides.accept(session, settings, seed.project, head_sha=job.head_sha, source="api", **accepted)
-        session.info.clear()
+        overrides.accept(seed.session, seed.settings, seed.project, head_sha=job.head_sha, source="api", **accepted)
     with TestClient(app) as client:
         page = client.get("/projects/gproj-ci/gproj/compare?base=5e6f&head=6f70").text
     assert page.count("accepted by ada: ") == 1  # on three input sets

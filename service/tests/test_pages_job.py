@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from gprojci_service.app import create_app
 from gprojci_service.models import GithubReport
 
 sys.path.insert(0, str(Path(__file__).parent))
 from page_reading import figures, section, words_of
-from test_pages_seed import Seed, settings_for
+from test_pages_seed import seeding
 
 
 def test_the_failing_job_names_tensor_input_head_value_and_limit(lived_in: tuple[TestClient, dict[str, int]]) -> None:
@@ -150,11 +149,7 @@ def test_an_example_of_real_hardware_is_a_page(lived_in: tuple[TestClient, dict[
 
 
 def test_a_job_says_what_was_told_to_github(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path)
-    app = create_app(settings)
-    app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        seed = Seed(session, settings)
+    with seeding(tmp_path) as (app, seed):
         job = seed.job(
             seed.commit("1a2b", "First", 0),
             None,
@@ -176,7 +171,6 @@ def test_a_job_says_what_was_told_to_github(tmp_path: Path) -> None:
             )
         )
         number = job.id
-        session.info.clear()
     with TestClient(app) as client:
         text = client.get(f"/jobs/{number}").text
     assert "recorded, not sent: no GitHub credentials are set" in text

@@ -12,24 +12,19 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from gprojci_service.app import create_app
 from gprojci_service.jobs.repository import next_queued
 from gprojci_service.models import Project, now
 from gprojci_service.pages import job_list
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_report import report_of
-from test_pages_seed import Seed, settings_for
+from test_pages_seed import seeding
 
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """An instance with a project that fails, one that passes, one without a job, and one that is archived."""
-    settings = settings_for(tmp_path_factory.mktemp("several"))
-    app = create_app(settings)
-    app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        seed = Seed(session, settings)
+    with seeding(tmp_path_factory.mktemp("several")) as (app, seed):
         head = seed.commit("1a2b", "Break dQ", 1)
         seed.measured(seed.job(head, None, 1), report_of(head, None, broken=True, base_broken=False))
         seed.project = seed.add(Project(name="z/green", clone_url="https://github.com/z/green.git"))
@@ -37,7 +32,6 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         seed.measured(seed.job(head, None, 2), report_of(head, None, broken=False, base_broken=False))
         seed.add(Project(name="a/new", clone_url="https://github.com/a/new.git"))
         seed.add(Project(name="old/one", clone_url="https://github.com/old/one.git", archived_at=now()))
-        session.info.clear()
     with TestClient(app) as client:
         yield client
 
@@ -85,11 +79,7 @@ def test_a_long_list_of_jobs_is_paged_with_what_is_chosen(
 
 
 def test_the_queue_stands_in_the_order_of_claiming(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path)
-    app = create_app(settings)
-    app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        seed = Seed(session, settings)
+    with seeding(tmp_path) as (app, seed):
         first, second = seed.project, seed.add(Project(name="z/green", clone_url="https://github.com/z/green.git"))
         jobs = (
             (first, "backfill", 2),
@@ -102,7 +92,6 @@ def test_the_queue_stands_in_the_order_of_claiming(tmp_path: Path) -> None:
             seed.project = project
             job = seed.job(seed.commit(f"{place}abc", kind, place), None, place)
             job.kind, job.priority = kind, priority
-        session.info.clear()
     with TestClient(app) as client:
         page = client.get("/jobs?state=queued").text
     claimed = []

@@ -6,12 +6,15 @@ import gzip
 import json
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import training_example
+from fastapi import FastAPI
 from sqlalchemy.orm import Session
 
 from gprojci_service.app import create_app
@@ -355,6 +358,17 @@ def settings_for(directory: Path) -> Settings:
     )
 
 
+@contextmanager
+def seeding(directory: Path) -> Iterator[tuple[FastAPI, Seed]]:
+    """An application over a new database in a directory, and what fills it within."""
+    settings = settings_for(directory)
+    app = create_app(settings)
+    app.state.database.migrate()
+    with app.state.database.session(writes=True) as session:
+        yield app, Seed(session, settings)
+        session.info.clear()  # the messages of a real instance; no broker is here
+
+
 def addresses(jobs: dict[str, int]) -> list[str]:
     project = "/projects/gproj-ci/gproj"
     return [
@@ -385,11 +399,7 @@ def addresses(jobs: dict[str, int]) -> list[str]:
 
 
 def test_the_story_ends_in_pass_fail_pass(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path)
-    app = create_app(settings)
-    app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        jobs = Seed(session, settings).everything()
-        verdicts = {verdict.job_id: verdict.verdict for verdict in session.query(Verdict)}
-        session.info.clear()
+    with seeding(tmp_path) as (_, seed):
+        jobs = seed.everything()
+        verdicts = {verdict.job_id: verdict.verdict for verdict in seed.session.query(Verdict)}
     assert [verdicts[jobs[name]] for name in ("push-5e6f", "broken", "fixed")] == ["pass", "fail", "pass"]

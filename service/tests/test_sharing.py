@@ -21,7 +21,7 @@ from gprojci_service.models.job import OBSERVING_KINDS
 from gprojci_service.sharing import card
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_pages_seed import NASTY, Seed, settings_for
+from test_pages_seed import NASTY, seeding, settings_for
 
 SVG, ATOM = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/2005/Atom}"
 PROJECT = "gproj-ci/gproj"
@@ -29,13 +29,9 @@ PROJECT = "gproj-ci/gproj"
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    settings = settings_for(tmp_path_factory.mktemp("sharing"))
-    app = create_app(settings)
-    app.state.database.migrate()
-    with app.state.database.session(writes=True) as session:
-        Seed(session, settings).everything()
-        session.add(Project(name="new/born", clone_url="https://github.com/new/born.git"))
-        session.info.clear()
+    with seeding(tmp_path_factory.mktemp("sharing")) as (app, seed):
+        seed.everything()
+        seed.add(Project(name="new/born", clone_url="https://github.com/new/born.git"))
     with TestClient(app) as made:
         yield made
 

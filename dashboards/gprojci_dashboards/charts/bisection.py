@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.readable import literal
+from gprojci_dashboards.readable import SHA_DIGITS, literal
 from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "What was measured"
@@ -152,4 +152,4 @@ def _said(entry: Measured, name: str) -> str:
     interval = "" if entry.low is None or entry.high is None else f" ({entry.low:.3g} … {entry.high:.3g})"
     reading = "" if entry.ratio is None else f"<br>{entry.ratio:.3g}× the good commit's{interval}"
     note = f"<br>{literal(entry.note)}" if entry.note else ""
-    return f"<b>{literal(entry.sha[:8])}</b> {name}, measurement {entry.order}{reading}{note}"
+    return f"<b>{literal(entry.sha[:SHA_DIGITS])}</b> {name}, measurement {entry.order}{reading}{note}"

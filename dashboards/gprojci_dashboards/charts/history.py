@@ -192,7 +192,7 @@ def _mark_changes(chart: Sketch, data: HistoryData, commits: dict[int, Commit]) 
                 cliponaxis=False,
                 hovertext=[
                     f"<b>{literal(one.backend)}</b> {changed(one.change)} from "
-                    f"{literal(commits[one.position].sha[:8])} on"
+                    f"{literal(commits[one.position].sha[:SHA_DIGITS])} on"
                     for one in marked
                 ],
                 hovertemplate="%{hovertext}<extra></extra>",
@@ -214,7 +214,7 @@ def _position(value: float, unit: str) -> float:
 
 def _place(commit: Commit) -> str:
     return (
-        f"<b>{literal(commit.sha[:8])}</b> {literal(commit.message[:72])}<br>"
+        f"<b>{literal(commit.sha[:SHA_DIGITS])}</b> {literal(commit.message[:72])}<br>"
         f"{literal(commit.author)} · {literal(commit.when)}"
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.readable import literal, percent, tensor_name
+from gprojci_dashboards.readable import SHA_DIGITS, literal, percent, tensor_name
 from gprojci_dashboards.sketch import Sketch, scatter
 
 TITLE = "Accuracy against speed"
@@ -166,7 +166,7 @@ def _add_path(chart: Sketch, data: ParetoData, backend: str) -> None:
             },
             customdata=[step.url for step in steps] + [mark.url for mark in now],
             text=[
-                f"<b>{literal(step.sha[:8])}</b> {literal(step.message[:70])}"
+                f"<b>{literal(step.sha[:SHA_DIGITS])}</b> {literal(step.message[:70])}"
                 f"{f' · {literal(step.author)}' if step.author else ''}<br>"
                 f"{percent(step.error)} · {step.time:.2f}× {literal(data.anchor)}"
                 for step in steps

@@ -35,7 +35,7 @@ def compare(session: Session, owner: str, name: str, choices: Mapping[str, str])
     base, head = choices.get("base", "").strip().lower(), choices.get("head", "").strip().lower()
     if not base and not head:
         recent = tuple(repository.measured_against_base(session, project.id, limit=12))
-        return CompareView(project, "", commits[0].sha[:8] if commits else "", commits, recent)
+        return CompareView(project, "", short_sha(commits[0].sha) if commits else "", commits, recent)
     try:
         return _compared(session, project, base, head, commits, choices)
     except CannotCompare as reason:
@@ -71,8 +71,8 @@ def _compared(
     worse, better = compared.count("worse"), compared.count("better")
     return CompareView(
         project=project,
-        base_text=base.sha[:8],
-        head_text=head.sha[:8],
+        base_text=short_sha(base.sha),
+        head_text=short_sha(head.sha),
         commits=commits,
         sides=tuple(
             Side(

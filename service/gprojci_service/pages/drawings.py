@@ -23,7 +23,7 @@ from gprojci_dashboards.charts.training_curves import CurvesData, Line, Panel
 from gprojci_dashboards.charts.training_curves import shown as curve_value
 from gprojci_dashboards.charts.training_story import TrainingData
 from gprojci_dashboards.readable import pass_name
-from gprojci_service.pages.formatting import DASH, fraction, number, ratio, seconds, tensor
+from gprojci_service.pages.formatting import DASH, fraction, number, ratio, seconds, short_sha, tensor
 from gprojci_service.pages.schemas import Drawing, Table
 from gprojci_suite.contract.timing import Comparison
 
@@ -60,7 +60,7 @@ def pareto(data: ParetoData, caption: str) -> Drawing:
             for mark in marks
         )
         + tuple(
-            (f"{step.backend} at {step.sha[:8]}", "earlier", fraction(step.error), "", ratio(step.time), "", "")
+            (f"{step.backend} at {short_sha(step.sha)}", "earlier", fraction(step.error), "", ratio(step.time), "", "")
             for step in reversed(data.path)
         ),
         (*(mark.url for mark in marks), *(step.url for step in reversed(data.path))),
@@ -75,7 +75,7 @@ def history(data: HistoryData, caption: str) -> Drawing:
     commits = data.commits[::-1]
     rows = [
         (
-            f"{commit.sha[:8]} {commit.message[:60]}",
+            f"{short_sha(commit.sha)} {commit.message[:60]}",
             *(column.get(commit.position, DASH) for column in texts),
             commit.author,
         )
@@ -246,7 +246,7 @@ def bisection(data: BisectionData, caption: str) -> Drawing:
         ("Commit", "Place", "Verdict", "Over the good commit's", "Interval"),
         tuple(
             (
-                entry.sha[:8],
+                short_sha(entry.sha),
                 f"{entry.position} of {data.commits - 1}",
                 entry.word,
                 ratio(entry.ratio),
