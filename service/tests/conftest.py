@@ -127,9 +127,10 @@ class Service:
 
 @pytest.fixture
 def service(settings: Settings) -> Iterator[Service]:
-    """The application over either database and a real Redis."""
+    """The application over either database and a real Redis, in one event loop as in a web process."""
     made = Service(settings)
-    yield made
+    with made.client:
+        yield made
     made.context.database.close()
 
 

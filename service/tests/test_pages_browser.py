@@ -226,7 +226,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(served: Served, c
     page.keyboard.press("Tab")
     assert page.evaluate(focused) == ["Skip to the content", True, True]
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
+    until(page, "document.activeElement.id === 'main'")  # a browser follows a link a moment later
     reached: list[str] = []
     while "Show as a table" not in reached:
         page.keyboard.press("Tab")
@@ -393,8 +393,9 @@ def test_the_part_of_a_history_that_is_looked_at_stands_in_the_address(served: S
     shown = "document.querySelector('.plot').layout.xaxis.range.map((end) => Number(end.toFixed(1)))"
     visit(page, f"{history}?zoom=2b3c2b3c..4d5e4d5e")
     until(page, f"{shown}[0] === 0.6 && {shown}[1] === 3.4")
-    page.emulate_media(color_scheme="dark")  # which draws anew
-    until(page, f"{shown}[0] === 0.6 && {shown}[1] === 3.4")
+    page.emulate_media(color_scheme="dark")  # which draws anew: all first, then the part
+    ink = "getComputedStyle(document.querySelector('.plot .xtick text')).fill"
+    until(page, f"{ink} === 'rgb(154, 163, 178)' && {shown}[0] === 0.6 && {shown}[1] === 3.4")
     box = page.locator(".plot .nsewdrag").first.bounding_box()
     left, top = box["x"], box["y"] + box["height"] / 2
     page.mouse.dblclick(left + 0.36 * box["width"], top + 40)  # between two commits: a mark leads to its job
