@@ -9,7 +9,7 @@ COPY dashboards dashboards
 COPY migrations migrations
 COPY service service
 # Dependencies and members apart: pip would otherwise follow the suite to torch.
-RUN python -c "import tomllib; print(*(line for name in ('dashboards', 'service') for line in tomllib.load(open(name + '/pyproject.toml', 'rb'))['project']['dependencies'] if not line.startswith('gprojci-')), sep='\n')" > requirements.txt \
+RUN python -c "import tomllib; p = [tomllib.load(open(name + '/pyproject.toml', 'rb'))['project'] for name in ('dashboards', 'service')]; print(*(line for part in p for line in part['dependencies'] + part.get('optional-dependencies', {}).get('tracing', []) if not line.startswith('gprojci-')), sep='\n')" > requirements.txt \
     && pip install --constraint constraints.txt --requirement requirements.txt \
     && pip install --no-deps ./kernels/suite ./dashboards ./service \
     && python -c "import gprojci_service.cli, importlib.util as i; assert i.find_spec('torch') is None"

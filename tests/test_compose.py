@@ -89,6 +89,8 @@ def test_the_example_starts_nothing_by_itself() -> None:
 
 
 def test_every_setting_that_is_handed_on_exists() -> None:
+    from opentelemetry.sdk import environment_variables
+
     from gprojci_service.settings import Settings as ServiceSettings
     from gprojci_workers.settings import Settings as WorkerSettings
 
@@ -97,7 +99,9 @@ def test_every_setting_that_is_handed_on_exists() -> None:
         known = {f"GPROJCI_{field.upper()}" for field in model.model_fields}
         files = {secret.upper() for secret in SERVICES[name]["secrets"] if secret.startswith("gprojci_")}
         assert not files & set(SERVICES[name]["environment"]), "a variable would go before the file"
-        given = set(SERVICES[name]["environment"]) | files
+        handed_on = {key for key in SERVICES[name]["environment"] if not key.startswith("OTEL_")}
+        assert all(key in vars(environment_variables) for key in set(SERVICES[name]["environment"]) - handed_on)
+        given = handed_on | files
         assert given <= known, name
         needed = {f"GPROJCI_{field.upper()}" for field, info in model.model_fields.items() if info.is_required()}
         assert needed <= given, name

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DataError, SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from gprojci_service import __version__, logs
+from gprojci_service import __version__, logs, tracing
 from gprojci_service.access.endpoints import audit_router
 from gprojci_service.access.endpoints import router as tokens
 from gprojci_service.access.rate_limits import RateLimits
@@ -112,7 +112,10 @@ def create_from_environment() -> FastAPI:
     """Factory for `uvicorn --factory`: the application of a process that does nothing else."""
     settings = load_settings()
     logs.configure(settings)
+    traced = tracing.wanted()
     app = create_app(settings)
+    if traced:
+        tracing.start("gprojci-web", app.state.database.engine, app)
     # A page makes some ten thousand objects, and the collector would look at all that was imported each time.
     gc.collect()
     gc.freeze()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from opentelemetry import trace
 from pythonjsonlogger.json import JsonFormatter
 
 from gprojci_service.settings import Settings
@@ -23,8 +24,10 @@ _about: ContextVar[dict[str, object] | None] = ContextVar("gprojci_log_about", d
 
 
 def note(**facts: object) -> None:
-    """Says what is being worked on (`job=7`, `delivery="…"`): every later record of this task or request has it."""
+    """Says what is being worked on (`job=7`, `delivery="…"`): every later record of this task or request has it, and so
+    has its span where traces are collected."""
     _about.set({**(_about.get() or {}), **facts})
+    trace.get_current_span().set_attributes({f"gprojci.{name}": str(value) for name, value in facts.items()})
 
 
 @contextmanager

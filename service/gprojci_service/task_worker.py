@@ -16,9 +16,9 @@ from typing import Any
 
 from celery import Celery
 from celery.schedules import schedule
-from celery.signals import beat_embedded_init, setup_logging
+from celery.signals import beat_embedded_init, setup_logging, worker_process_init, worker_process_shutdown
 
-from gprojci_service import logs, queue
+from gprojci_service import logs, queue, tracing
 from gprojci_service.context import Context
 from gprojci_service.github.client import Recorder, connect
 from gprojci_service.settings import Settings, load_settings
@@ -57,9 +57,20 @@ def _die_with_the_parent(**_: object) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _trace(**_: object) -> None:
+    tracing.start("gprojci-tasks", context().database.engine)
+
+
+def _end_traces(**_: object) -> None:
+    tracing.stop()
+
+
 def build() -> Celery:
     """The application with all tasks registered."""
     settings = load_settings()
+    if tracing.wanted():
+        worker_process_init.connect(_trace)
+        worker_process_shutdown.connect(_end_traces)
     celery = queue.celery_app(settings.broker_url)
     for name, task in TASKS.items():
         celery.task(name=name)(_bound(task))

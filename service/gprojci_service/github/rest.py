@@ -14,6 +14,7 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 import httpx
+from opentelemetry import trace
 
 from gprojci_service.github.outgoing import Answer
 
@@ -28,6 +29,7 @@ PER_PAGE = 100
 REMEMBERED = 1000
 """Answers kept for the next conditional request, the least recently used forgotten first."""
 T = TypeVar("T")
+_TRACER = trace.get_tracer(__name__)
 
 
 class Failure(Exception):
@@ -108,19 +110,21 @@ class Rest:
             detail = f"GitHub is not asked until {until:%Y-%m-%d %H:%M:%S} UTC, after a rate limit or a timeout"
             raise Failure(Answer("again", detail, until))
         try:
-            response = self._follow(
-                method,
-                httpx.URL(self.api_url + path),
-                json=body,
-                params=query,
-                headers={
-                    **({"Authorization": f"Bearer {authorization}"} if authorization is not None else {}),
-                    **({"If-None-Match": etag} if etag is not None else {}),
-                    "Accept": "application/vnd.github+json",
-                    "X-GitHub-Api-Version": "2022-11-28",
-                    "User-Agent": "gprojci",
-                },
-            )
+            where = {"url.path": path}
+            with _TRACER.start_as_current_span(f"GitHub {method}", kind=trace.SpanKind.CLIENT, attributes=where):
+                response = self._follow(
+                    method,
+                    httpx.URL(self.api_url + path),
+                    json=body,
+                    params=query,
+                    headers={
+                        **({"Authorization": f"Bearer {authorization}"} if authorization is not None else {}),
+                        **({"If-None-Match": etag} if etag is not None else {}),
+                        "Accept": "application/vnd.github+json",
+                        "X-GitHub-Api-Version": "2022-11-28",
+                        "User-Agent": "gprojci",
+                    },
+                )
         except httpx.TimeoutException as error:
             # Each further wait for a GitHub that hangs would hold up webhooks and verdicts behind it.
             self._rests_until[holder] = until = datetime.now(UTC) + timedelta(seconds=self.rest_after_timeout_seconds)

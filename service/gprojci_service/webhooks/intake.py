@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from sqlalchemy.exc import DataError
@@ -41,7 +42,8 @@ class Intake:
         database."""
         waiting = _Waiting(event, delivery_id, body)
         self._waiting.append(waiting)
-        self._thread.submit(self._store_waiting)  # finds nothing where it was stored with those before it
+        # Finds nothing where it was stored with those before it; a trace follows the first of those stored together.
+        self._thread.submit(copy_context().run, self._store_waiting)
         return waiting.answer
 
     def _store_waiting(self) -> None:
