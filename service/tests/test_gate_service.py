@@ -178,7 +178,8 @@ def test_a_manifest_at_fault_is_annotated(service, push_payload, manifest, detai
     body = {"fencing_token": 1, "status": "build_error", "detail": detail, "manifests": {"head": manifest}}
     assert service.worker(f"/attempts/{attempt['id']}/report", body).json()["accepted"]
     service.work_off()
-    (payload,) = rows(service, select(GithubReport.payload).where(GithubReport.phase == "decided").offset(1))[0]
+    decided = select(GithubReport.payload).where(GithubReport.kind == "check_run", GithubReport.phase == "decided")
+    ((payload,),) = rows(service, decided)
     assert payload["conclusion"] == "failure"
     annotations = payload["output"].get("annotations")
     found = annotations and [(each["start_line"], each.get("start_column")) for each in annotations]
