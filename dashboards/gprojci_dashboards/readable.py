@@ -26,6 +26,21 @@ def percent(fraction: float) -> str:
     return f"{value:.1e}%"
 
 
+def signed_percent(change: float) -> str:
+    """A change as percent with its sign: 0.043 → '+4.3%', -0.02 → '−2%'."""
+    size = abs(change)
+    # Beside other changes of its kind, where more digits than a hundredth of a percent say nothing.
+    text = f"{100 * size:.2f}".rstrip("0").rstrip(".") + "%" if 1e-4 <= size < 0.1 else percent(size)
+    return f"{'−' if change < 0 else '+'}{text}"
+
+
+def memory(size: float) -> str:
+    """Bytes as GiB, MiB or KiB."""
+    if size < 2**20:
+        return f"{size / 2**10:.0f} KiB"
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
+
+
 def tensor_name(name: str) -> str:
     """A tensor of attention as it is written: dq → dQ; any other name as it is."""
     return {"dq": "dQ", "dk": "dK", "dv": "dV", "o": "O"}.get(name, name)

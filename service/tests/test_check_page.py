@@ -15,7 +15,7 @@ from gprojci_service.gate.finding import Decision, Finding
 from gprojci_service.github.markdown import code, fence, literal, prose, table
 from gprojci_service.models import Job, Project
 from gprojci_suite.contract.errors import Problem
-from gprojci_suite.contract.manifest import parse
+from gprojci_suite.contract.manifest import GateSettings, parse
 from gprojci_suite.contract.report import Report
 
 CREATE = OPERATIONS["/repos/{owner}/{repo}/check-runs"]["post"]["requestBody"]
@@ -67,6 +67,23 @@ def row(sent, check):
     """Cells of the row of a check."""
     (line,) = (line for line in sent["summary"].splitlines() if f"| {check} |" in line)
     return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def test_memory_and_counts_have_their_units(make_report):
+    report = make_report()
+    for measurement, peak in zip(report["throughput"]["measurements"], (3 * 2**30, 2 * 2**30), strict=True):
+        measurement["peak_memory_bytes"] = peak
+    anchor = {**report["throughput"]["measurements"][0], "backend": "sdpa-math", "revision": "ruler"}
+    report["throughput"]["measurements"].append(anchor)
+    kernel = {"backend": "gproj", "case": anchor["case"], "pass": "backward", "kernel": "bwd", "launches": 1}
+    kernel |= {"seconds": 0.001, "registers_per_thread": 255, "shared_memory_bytes": 0, "grid": [], "block": []}
+    spills = {"head": 36, "base": 4}
+    report["throughput"]["kernels"] = [{**kernel, "revision": key, "spills": value} for key, value in spills.items()]
+    limits = {"peak_memory_increase": 0.1, "peak_memory_overhead_ceiling": 0.1, "spilled_registers_ceiling": 8}
+    sent = shown(decide(GateSettings(limits=limits), Report.from_json(report), ("gproj",)), case_of(report))
+    assert row(sent, "Peak memory over the base's")[4:8] == ["2.0 GiB", "3.0 GiB", "+50%", "+10%"]
+    assert row(sent, "Peak memory over the anchor's")[4:8] == ["3.0 GiB<br>(anchor)", "3.0 GiB", "+0%", "+10%"]
+    assert row(sent, "Spilled registers")[4:8] == ["4", "36", "9.00×", "8"]
 
 
 def test_the_first_line_is_the_verdict_and_the_table_has_base_head_change_and_limit(make_report):

@@ -74,13 +74,23 @@ def test_a_job_shows_launches_graphs_and_kernels(lived_in: tuple[TestClient, dic
     assert summaries == [
         (
             ' class="is-neutral"',
+            "Kernels of gproj that are not as in the base: 2, up to 15 more registers of a thread, "
+            "up to 32 more of them spilled",
+        ),
+        (
+            ' class="is-neutral"',
             "Kernels of gproj: 2 in 2.50 ms, at most 255 registers of a thread, at worst 36 spilled to memory",
+        ),
+        (
+            ' class="is-neutral"',
+            "Kernels of gproj (base): 3 in 3.75 ms, at most 240 registers of a thread, at worst 4 spilled to memory",
         ),
         ("", "Kernels of zerosum: 1 in 1.25 ms, at most 160 registers of a thread, none spilled to memory"),
         ("", "Kernels of sdpa-math: 1 in 1.25 ms"),
     ]
     assert "_forward_kernel forward 2 1.25 ms 168 0 64 KiB 16 × 64 × 1 256 × 1 × 1" in speed
     assert "cutlass_80_tensorop_bf16> forward 2 1.25 ms – – – –" in speed
+    assert "backward 1.25 ms 240 → 255 4 → 36 64 KiB _row_sums backward gone 32 0 64 KiB" in speed
     environment = words_of(section(text, "environment"))
     assert "Built in head 41 s" in environment
     assert "Started in zerosum 8.0 s, gproj (base) 7.0 s, gproj 6.0 s" in environment

@@ -148,9 +148,13 @@ def invariants(columns: list[tuple[str, str, str]]) -> dict[str, Any]:
 
 def kernels(case: str) -> list[dict[str, Any]]:
     """What a profiler would have seen of one backend with spills, one of Triton without, one that is not Triton's."""
+    backward = f"_backward_{NASTY}_" + "dkdv_" * 30
     seen = [
         ("gproj", "head", "forward", "_forward_kernel", 168, 0),
-        ("gproj", "head", "backward", f"_backward_{NASTY}_" + "dkdv_" * 30, 255, 36),
+        ("gproj", "head", "backward", backward, 255, 36),
+        ("gproj", "base", "forward", "_forward_kernel", 168, 0),
+        ("gproj", "base", "backward", backward, 240, 4),
+        ("gproj", "base", "backward", "_row_sums", 32, 0),
         ("zerosum", "head", "forward", "_forward_kernel", 160, 0),
         ("sdpa-math", "ruler", "forward", "void cutlass::Kernel2<cutlass_80_tensorop_bf16>\x1b[31m", None, None),
     ]

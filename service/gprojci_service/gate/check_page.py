@@ -11,8 +11,8 @@ from gprojci_service.gate.finding import Decision, Finding, VerdictWord
 from gprojci_service.github.check_output import TEXT_LIMIT, Annotation, CheckOutput
 from gprojci_service.github.markdown import MARKS, code, fence, literal, size, table
 from gprojci_service.models import Job, Project
-from gprojci_service.pages.findings import is_time, label
-from gprojci_service.pages.formatting import DASH, duration, fraction, number, ratio, seconds, signed_percent
+from gprojci_service.pages.findings import is_memory, is_time, label, value_of
+from gprojci_service.pages.formatting import DASH, duration, fraction, memory, number, ratio, seconds, signed_percent
 from gprojci_suite.contract.errors import Problem
 from gprojci_suite.contract.report import Report, Slice
 
@@ -123,18 +123,29 @@ def _row(finding: Finding, case: Case) -> tuple[str, ...]:
     if finding.value is None or key == "nonfinite":
         words = finding.message.removeprefix(f"{finding.backend}: ")
         return (*start, DASH, literal(words, 300), DASH, DASH, set_by)
-    base, head, change = _times(finding, case) if is_time(key) else _errors(finding)
+    base, head, change = (
+        _times(finding, case) if is_time(key) else _memory(finding) if is_memory(key) else _values(finding)
+    )
     return (*start, base, head, change, _limit(finding), set_by)
 
 
-def _errors(finding: Finding) -> tuple[str, str, str]:
-    """Base, head and change of an error; a ratio is its own change."""
+def _memory(finding: Finding) -> tuple[str, str, str]:
+    """Base (or anchor), head and change of an amount of memory."""
     value, base = finding.value, finding.base
+    if value is None or base is None:
+        return DASH, DASH, DASH
+    whose = "" if finding.limit_key.endswith("_increase") else "<br>(anchor)"
+    return memory(base) + whose, memory(base * (1 + value)), signed_percent(value)
+
+
+def _values(finding: Finding) -> tuple[str, str, str]:
+    """Base, head and change of an error or a count; a ratio is its own change."""
+    key, value, base = finding.limit_key, finding.value, finding.base
     if value is None:
         return DASH, DASH, DASH
-    if finding.limit_key.endswith("_ratio"):
+    if key.endswith("_ratio"):
         return fraction(base), fraction(None if base is None else base * value), ratio(value)
-    return fraction(base), fraction(value), _change(value, base)
+    return value_of(key, base), value_of(key, value), _change(value, base)
 
 
 def _change(value: float, base: float | None) -> str:
@@ -174,9 +185,7 @@ def _medians(report: Report, *, step: bool) -> dict[tuple[str, str, str], float]
 
 
 def _limit(finding: Finding) -> str:
-    if is_time(finding.limit_key):
-        return signed_percent(finding.limit)
-    return ratio(finding.limit) if finding.limit_key.endswith("_ratio") else fraction(finding.limit)
+    return value_of(finding.limit_key, finding.limit)
 
 
 def _text(made: Decision, case: Case) -> list[str]:

@@ -10,6 +10,8 @@ Symmetry. The median response of dQ to a shift of all keys, over the slices that
 Time, of attention and of a training step. The interval of the median paired ratio against `1 + limit`: fail when the
 whole interval lies above it, pass when the whole interval lies below it, otherwise neutral: it cannot be told.
 
+Memory, spilled registers and repeats are the same in every run: `budgets` holds them against their limits.
+
 Each limit is the one that `policy` finds for the backend and the case.
 
 The whole. Fail if any finding that decides failed; else error if any could not be judged for a fault of ours; else
@@ -21,9 +23,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from gprojci_dashboards.readable import multiple, percent
-from gprojci_service.gate.finding import SEVERITY, Decision, Finding, VerdictWord
-from gprojci_service.gate.policy import Limit, Policy
+from gprojci_dashboards.readable import multiple, percent, signed_percent
+from gprojci_service.gate import budgets
+from gprojci_service.gate.finding import SEVERITY, Decision, Finding, VerdictWord, unmeasured
+from gprojci_service.gate.policy import Policy
 from gprojci_suite.contract.manifest import GateSettings
 from gprojci_suite.contract.report import AccuracySummary, Backend, Report
 from gprojci_suite.contract.timing import Comparison
@@ -91,9 +94,12 @@ def _of_backend(policy: Policy, report: Report, backend: str) -> Iterator[Findin
     yield from _accuracy(policy, report, backend)
     yield from _symmetry(policy, report, backend)
     yield from _times(policy, report, backend)
+    yield from budgets.peak_memory(policy, report, backend, has_base=_status(report, backend, "base") is not None)
+    yield from budgets.spilled_registers(policy, report, backend)
+    yield from budgets.repeats(policy, report, backend)
     for key, limit, cases in policy.unmet(backend):
         where = f" on {cases}" if cases else ""
-        yield _unmeasured(key, limit, backend, f"what {key} limits{where}")
+        yield unmeasured(key, limit, backend, f"what {key} limits{where}")
 
 
 def _status(report: Report, backend: str, revision: str) -> Backend | None:
@@ -122,7 +128,7 @@ def _accuracy(policy: Policy, report: Report, backend: str) -> Iterator[Finding]
         for key in (f"{tensor}_error_ceiling", f"{tensor}_worst_ceiling", f"{tensor}_error_ratio"):
             own = policy.own(key)
             if own is not None and not of_head:
-                yield _unmeasured(key, own, backend, f"the error of {NAMES[tensor]}")
+                yield unmeasured(key, own, backend, f"the error of {NAMES[tensor]}")
 
 
 def _nonfinite(line: AccuracySummary) -> Finding:
@@ -218,7 +224,7 @@ def _symmetry(policy: Policy, report: Report, backend: str) -> Iterator[Finding]
     lines = [line for line in lines if gated is None or line.case in gated or line.case not in inputs]
     before = {line.case: line.median for line in responses if line.revision == "base"}
     if not lines and own is not None:
-        yield _unmeasured(key, own, backend, "the response of dQ to a shift of the keys")
+        yield unmeasured(key, own, backend, "the response of dQ to a shift of the keys")
     for line in lines:
         limit = policy.limit(key, backend, line.case)
         if limit is None:
@@ -282,7 +288,7 @@ def _ratios(
 ) -> Iterator[Finding]:
     own = policy.own(key)
     if not compared and own is not None:
-        yield _unmeasured(key, own, backend, f"{what} over {whose}", decides=decides)
+        yield unmeasured(key, own, backend, f"{what} over {whose}", decides=decides)
     for entry in (entry for entry in compared if not entry.control):
         limit = policy.limit(key, backend, entry.case)
         if limit is None:
@@ -290,8 +296,9 @@ def _ratios(
         low, high = entry.low - 1, entry.high - 1
         verdict: VerdictWord = "fail" if low > limit.value else "pass" if high < limit.value else "neutral"
         message = (
-            f"{backend}: {what} on {entry.case} is {_signed(entry.ratio - 1)} over {whose} "
-            f"(interval {_signed(low)} to {_signed(high)}, {entry.pairs} pairs), limit {_signed(limit.value)}"
+            f"{backend}: {what} on {entry.case} is {signed_percent(entry.ratio - 1)} over {whose} "
+            f"(interval {signed_percent(low)} to {signed_percent(high)}, {entry.pairs} pairs), "
+            f"limit {signed_percent(limit.value)}"
         )
         yield Finding(
             key,
@@ -306,20 +313,3 @@ def _ratios(
             high=high,
             required=decides and limit.required,
         )
-
-
-def _unmeasured(key: str, limit: Limit, backend: str, what: str, *, decides: bool = True) -> Finding:
-    """A limit on something that the report does not have cannot be told, and is not passed over in silence."""
-    return Finding(
-        key,
-        backend,
-        "neutral",
-        f"{backend}: {what} was not measured",
-        limit=limit.value,
-        line=limit.line,
-        required=decides and limit.required,
-    )
-
-
-def _signed(fraction: float) -> str:
-    return f"{fraction * 100:+.1f}%"

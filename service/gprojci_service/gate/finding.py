@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from gprojci_service.gate.policy import Limit
+
 VerdictWord = Literal["pass", "fail", "neutral", "error"]
 SEVERITY: tuple[VerdictWord, ...] = ("fail", "error", "neutral", "pass")
 
@@ -25,12 +27,12 @@ class Finding:
     slice: str | None = None
     """The worst slice (layer, batch, head) of an accuracy finding."""
     value: float | None = None
-    """What is held against the limit: a fraction, or a ratio for the `_ratio` limits."""
+    """What is held against the limit: a fraction, a ratio for the `_ratio` limits, a count of registers."""
     limit: float | None = None
     worst: float | None = None
     """Value of the worst slice, a fraction."""
     base: float | None = None
-    """The base's value, where it has one."""
+    """The base's value, where it has one; of memory the bytes of what it is held against."""
     low: float | None = None
     high: float | None = None
     """Interval of the value, where it has one."""
@@ -55,6 +57,19 @@ class Finding:
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in asdict(self).items()
         }
+
+
+def unmeasured(key: str, limit: Limit, backend: str, what: str, *, decides: bool = True) -> Finding:
+    """A limit on something that the report does not have cannot be told, and is not passed over in silence."""
+    return Finding(
+        key,
+        backend,
+        "neutral",
+        f"{backend}: {what} was not measured",
+        limit=limit.value,
+        line=limit.line,
+        required=decides and limit.required,
+    )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gprojci_service.gate import accepted
 from gprojci_service.models import Verdict
-from gprojci_service.pages.formatting import DASH, fraction, number, ratio, signed_percent, tensor
+from gprojci_service.pages.formatting import DASH, fraction, memory, number, ratio, signed_percent, tensor
 from gprojci_service.pages.schemas import FindingView
 
 _LABELS = {
@@ -18,6 +18,10 @@ _LABELS = {
     "kernel_overhead_ceiling": "Time over the anchor's",
     "step_overhead_ceiling": "Training step over the anchor's",
     "step_overhead_increase": "Training step over the base's",
+    "peak_memory_increase": "Peak memory over the base's",
+    "peak_memory_overhead_ceiling": "Peak memory over the anchor's",
+    "spilled_registers_ceiling": "Spilled registers",
+    "repeat_spread_ceiling": "Difference between repeats",
 }
 
 
@@ -40,19 +44,32 @@ def is_time(key: str) -> bool:
     return key.startswith(("kernel_", "step_"))
 
 
-def _value(key: str, value: float | None) -> str:
+def is_memory(key: str) -> bool:
+    """Whether a key limits memory, given as an increase; its base is in bytes."""
+    return key.startswith("peak_memory_")
+
+
+def value_of(key: str, value: float | None) -> str:
+    """What is held against a key's limit, in its unit."""
     if value is None:
         return DASH
-    if key == "nonfinite":
+    if key in ("nonfinite", "spilled_registers_ceiling"):
         return number(value)
-    if is_time(key):
+    if is_time(key) or is_memory(key):
         return signed_percent(value)
     return ratio(value) if key.endswith("_ratio") else fraction(value)
 
 
+def base_of(key: str, value: float | None) -> str:
+    """What a finding has of its base."""
+    if is_memory(key):
+        return memory(value)
+    return fraction(value) if key.endswith("_ratio") else value_of(key, value)
+
+
 def _limit(key: str, value: float | None) -> str:
     """A limit as it was set: 1.05×, not 1.050×."""
-    return f"{value:g}×" if value is not None and key.endswith("_ratio") else _value(key, value)
+    return f"{value:g}×" if value is not None and key.endswith("_ratio") else value_of(key, value)
 
 
 def view(row: Mapping[str, Any]) -> FindingView:
@@ -62,17 +79,17 @@ def view(row: Mapping[str, Any]) -> FindingView:
     if row["worst"] is not None and not key.endswith("_worst_ceiling"):
         reading.append(f"worst slice {fraction(row['worst'])}")
     if row["base"] is not None:
-        reading.append(f"base {fraction(row['base'])}")
+        reading.append(f"{'anchor' if 'overhead' in key else 'base'} {base_of(key, row['base'])}")
     interval = ""
     if row["low"] is not None and row["high"] is not None:
-        interval = f"{_value(key, row['low'])} … {_value(key, row['high'])}"
+        interval = f"{value_of(key, row['low'])} … {value_of(key, row['high'])}"
     return FindingView(
         verdict=row["verdict"],
         check=key,
         label=label(key),
         backend=row["backend"] or DASH,
         where=" · ".join(part for part in (row["case"], row["slice"]) if part) or DASH,
-        value=_value(key, row["value"]),
+        value=value_of(key, row["value"]),
         limit=_limit(key, row["limit"]),
         interval=interval,
         text=", ".join(reading) or (row["message"] if row["value"] is None else ""),

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from gprojci_dashboards import readable
 from gprojci_dashboards.readable import SHA_DIGITS, multiple, percent, tensor_name
 from gprojci_service.untrusted_text import clean as clean  # the pages take it from here, with the filters
 
@@ -22,12 +23,7 @@ def fraction(value: float | None) -> str:
 
 def signed_percent(value: float | None) -> str:
     """A change as percent with its sign: 0.043 → '+4.3%', -0.02 → '−2%'."""
-    if value is None:
-        return DASH
-    size = abs(value)
-    # Beside other changes of its kind, where more digits than a hundredth of a percent say nothing.
-    text = f"{100 * size:.2f}".rstrip("0").rstrip(".") + "%" if 1e-4 <= size < 0.1 else percent(size)
-    return f"{'−' if value < 0 else '+'}{text}"
+    return DASH if value is None else readable.signed_percent(value)
 
 
 def ratio(value: float | None) -> str:
@@ -92,13 +88,9 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def memory(value: int | None) -> str:
+def memory(value: float | None) -> str:
     """Bytes as GiB, MiB or KiB."""
-    if value is None:
-        return DASH
-    if value < 2**20:
-        return f"{value / 2**10:.0f} KiB"
-    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+    return DASH if value is None else readable.memory(value)
 
 
 def ago(moment: datetime | None, *, now: datetime | None = None) -> Markup:

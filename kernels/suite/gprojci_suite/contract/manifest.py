@@ -294,13 +294,13 @@ class _Reader:
     def check_together(self, manifest: Manifest) -> None:
         """Checks what no single key can show."""
         gate, inputs = manifest.gate, manifest.accuracy.inputs
-        key = "dq_symmetry_ceiling"
-        if not manifest.accuracy.symmetry:
+        for key, suite in (("dq_symmetry_ceiling", "symmetry"), ("repeat_spread_ceiling", "determinism")):
             places: list[Path] = [
                 ("gate", "rules", index) for index, rule in enumerate(gate.rules) if key in rule.limits
             ]
             for place in ([("gate",)] if key in gate.limits else []) + places:
-                self.note((*place, key), "needs symmetry = true under [accuracy]")
+                if not getattr(manifest.accuracy, suite):
+                    self.note((*place, key), f"needs {suite} = true under [accuracy]")
         self.items(("gate", "backends"), gate.backends or (), manifest.backends, "unknown backend")
         if not any(name.startswith("sha256:") for name in inputs):  # a set may be gated by its name
             self.items(("gate", "inputs"), gate.inputs or (), inputs, "[accuracy] inputs does not list")

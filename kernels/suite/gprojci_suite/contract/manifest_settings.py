@@ -14,6 +14,10 @@ GATE_LIMITS: Mapping[str, str] = {
     "kernel_overhead_ceiling": "forward and backward time, head over anchor, minus one",
     "step_overhead_increase": "training step time, head over base, minus one",
     "step_overhead_ceiling": "training step time, head over anchor, minus one",
+    "peak_memory_increase": "peak GPU memory of forward and backward or of a training step, head over base, minus one",
+    "peak_memory_overhead_ceiling": "the same memory, head over anchor, minus one",
+    "spilled_registers_ceiling": "registers of a thread that the worst kernel spills to memory",
+    "repeat_spread_ceiling": "largest relative difference between repeats of one call; 0 asks for the same bits",
 }
 """Every limit a gate can set, with the quantity it bounds."""
 
