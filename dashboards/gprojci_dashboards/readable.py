@@ -35,10 +35,12 @@ def signed_percent(change: float) -> str:
 
 
 def memory(size: float) -> str:
-    """Bytes as GiB, MiB or KiB."""
+    """Bytes as GiB, MiB or KiB: 1.25 GiB, 643 MiB."""
     if size < 2**20:
         return f"{size / 2**10:.0f} KiB"
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
+    if size < 2**30:
+        return f"{size / 2**20:.0f} MiB"
+    return f"{size / 2**30:.{2 if size < 10 * 2**30 else 1}f}".rstrip("0").rstrip(".") + " GiB"
 
 
 def tensor_name(name: str) -> str:

@@ -265,6 +265,17 @@ def test_history_marks_where_a_level_changed_and_which_way() -> None:
     }
 
 
+def test_memory_over_commits_has_ticks_of_powers_of_two() -> None:
+    values = tuple(history.Value(position, mib * 2**20) for position, mib in enumerate((643, 1500)))
+    commits = tuple(history.Commit(position, f"{position}" * 40, "m", "a", "w") for position in range(2))
+    data = history.HistoryData("peak memory", "bytes", commits, (history.Line("gproj", values),), limit=2**30)
+    figure = json.loads(charts.load("history").figure(data).to_json())
+    assert figure["layout"]["yaxis"]["ticktext"] == ["0", "256 MiB", "512 MiB", "768 MiB", "1 GiB", "1.25 GiB"]
+    assert figure["layout"]["yaxis"]["tickvals"][4] == 2**30
+    assert figure["data"][0]["text"][0] == "643 MiB"
+    assert "gate: 1 GiB" in json.dumps(figure)
+
+
 def test_heat_map_turns_at_the_limit_and_keeps_nan_visible() -> None:
     trace = json.loads(charts.load("slices_heatmap").figure(FULL["slices_heatmap"]).to_json())["data"][0]
     assert trace["z"][0][0] > 0 > trace["z"][0][1]

@@ -43,7 +43,12 @@ class History:
             session.add(NotificationChannel(project_id=project.id, name="all", events=None, **channel))
             self.project_id, self.worker_id = project.id, worker.id
             self.series = {}
-            for metric, unit in (("dq_error", "fraction"), ("forward_ratio_anchor", "ratio")):
+            for metric, unit in (
+                ("dq_error", "fraction"),
+                ("forward_ratio_anchor", "ratio"),
+                ("forward_seconds", "seconds"),
+                ("peak_memory", "bytes"),
+            ):
                 row = Series(project_id=project.id, backend="gproj", case="late-keybias", metric=metric, unit=unit)
                 row.hardware, row.ruler_revision = "cpu", "f" * 40
                 session.add(row)

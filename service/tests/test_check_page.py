@@ -81,8 +81,8 @@ def test_memory_and_counts_have_their_units(make_report):
     report["throughput"]["kernels"] = [{**kernel, "revision": key, "spills": value} for key, value in spills.items()]
     limits = {"peak_memory_increase": 0.1, "peak_memory_overhead_ceiling": 0.1, "spilled_registers_ceiling": 8}
     sent = shown(decide(GateSettings(limits=limits), Report.from_json(report), ("gproj",)), case_of(report))
-    assert row(sent, "Peak memory over the base's")[4:8] == ["2.0 GiB", "3.0 GiB", "+50%", "+10%"]
-    assert row(sent, "Peak memory over the anchor's")[4:8] == ["3.0 GiB<br>(anchor)", "3.0 GiB", "+0%", "+10%"]
+    assert row(sent, "Peak memory over the base's")[4:8] == ["2 GiB", "3 GiB", "+50%", "+10%"]
+    assert row(sent, "Peak memory over the anchor's")[4:8] == ["3 GiB<br>(anchor)", "3 GiB", "+0%", "+10%"]
     assert row(sent, "Spilled registers")[4:8] == ["4", "36", "9.00×", "8"]
 
 

@@ -82,7 +82,7 @@ def test_the_memory_of_a_training_step_is_limited_by_the_same_key(make_report):
     step = {"measurements": [trained("head", 3 * 2**30), trained("base", 2 * 2**30)], "comparisons": []}
     report = make_report(step=step)
     decision = judge(report, {"peak_memory_increase": 0.1})
-    assert decision.summary == "gproj: peak GPU memory on 450m is 3.0 GiB, +50% over the base's 2.0 GiB, limit +10%"
+    assert decision.summary == "gproj: peak GPU memory on 450m is 3 GiB, +50% over the base's 2 GiB, limit +10%"
     rule = GateRule(limits={"peak_memory_increase": 0.6}, step_models=("450m",))
     assert judge(report, {"peak_memory_increase": 0.1}, rules=(rule,)).verdict == "pass"
 
@@ -165,8 +165,8 @@ def test_repeats_are_gated_on_the_gated_inputs_and_on_all_shapes(make_report):
 @pytest.mark.parametrize(
     ("key", "value", "limit", "base", "shown"),
     [
-        ("peak_memory_increase", 0.5, 0.05, 2.0**31, ("+50%", "+5%", "base 2.0 GiB")),
-        ("peak_memory_overhead_ceiling", 0.5, 0.05, 2.0**31, ("+50%", "+5%", "anchor 2.0 GiB")),
+        ("peak_memory_increase", 0.5, 0.05, 2.0**31, ("+50%", "+5%", "base 2 GiB")),
+        ("peak_memory_overhead_ceiling", 0.5, 0.05, 2.0**31, ("+50%", "+5%", "anchor 2 GiB")),
         ("spilled_registers_ceiling", 36.0, 0.0, 4.0, ("36", "0", "base 4")),
         ("repeat_spread_ceiling", 0.001, 0.0, 0.0, ("0.1%", "0%", "base 0%")),
     ],

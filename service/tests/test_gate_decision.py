@@ -266,6 +266,17 @@ def test_a_step_that_this_backend_did_not_take_is_neutral(make_report):
     )
 
 
+def test_peak_memory_becomes_points(make_report):
+    report = make_report()
+    for measurement, peak in zip(report["throughput"]["measurements"], (3 * 2**20, None), strict=True):
+        measurement["peak_memory_bytes"] = peak
+    forward = {**report["throughput"]["measurements"][0], "pass": "forward", "peak_memory_bytes": 2**20}
+    report["throughput"]["measurements"].append(forward)
+    found = [point for point in points(Report.from_json(report)) if point.unit == "bytes"]
+    case = forward["case"]
+    assert found == [Point("gproj", "head", case, "peak_memory", "bytes", 3.0 * 2**20, None, None, 1)]
+
+
 def test_a_training_step_becomes_points(make_report):
     measured = {"backend": "gproj", "revision": "head", "model": "450m", "seconds": [0.2, 0.4], "median_seconds": 0.3}
     measured |= {"attention_share": 0.135, "peak_memory_bytes": None, "loss": 5.5}

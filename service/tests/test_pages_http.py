@@ -115,6 +115,7 @@ def test_compare_puts_what_matters_first(lived_in: tuple[TestClient, dict[str, i
     assert body.index("worse") < body.index("same</span>")
     assert "Both commits were measured interleaved in one session" in text
     assert "21,300×" in text
+    assert "same peak memory zerosum tiny 3 GiB 3 GiB 1.000×" in words_of(body)
     apart = client.get("/projects/gproj-ci/gproj/compare?base=1a2b&head=7081").text
     assert "measured in different sessions" in apart
 

@@ -36,7 +36,7 @@ def test_a_job_shows_everything_its_report_holds(lived_in: tuple[TestClient, dic
     client, jobs = lived_in
     text = client.get(f"/jobs/{jobs['broken']}?symmetry=late-keybias").text
     step = words_of(section(text, "step"))
-    assert "gproj tiny 205 ms +4.7% +4.1% … +5.2% 18% 7.4807 3.0 GiB" in step
+    assert "gproj tiny 205 ms +4.7% +4.1% … +5.2% 18% 7.4807 3 GiB" in step
     assert "void: the GPU was slowed down" in step
     surface = figures(section(text, "surface"))[0]
     assert surface["data"][0]["y"] == ["0", "300"]

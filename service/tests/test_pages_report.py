@@ -368,7 +368,10 @@ def report_of(head: str, base: str | None, *, broken: bool, base_broken: bool, d
                 entry |= {"graph_seconds": 0.0029, "host_seconds": 0.031}
                 if entry["backend"] == "zerosum":
                     entry |= {"graph_seconds": None, "graph_detail": f"capture failed: {NASTY}"}
-        body["throughput"]["kernels"] = kernels(case)
+        there = {(entry["backend"], entry["revision"]) for entry in body["backends"]}
+        body["throughput"]["kernels"] = [
+            entry for entry in kernels(case) if (entry["backend"], entry["revision"]) in there
+        ]
         for entry in body["throughput"]["comparisons"]:
             entry["processes"] = 5
         for entry in body["subjects"]:

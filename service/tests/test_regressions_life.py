@@ -60,6 +60,16 @@ def test_a_step_opens_one_regression_however_often_it_is_seen(stepped):
     assert [told.event for told in stepped.all(Notification)] == ["regression.opened"]
 
 
+def test_memory_that_grew_is_a_regression_and_bare_seconds_are_none(history):
+    gib = 2.0**30
+    history.measure(30, peak_memory=gib, forward_seconds=0.01)
+    history.measure(6, peak_memory=1.1 * gib, forward_seconds=0.02)
+    history.look()
+    history.only()
+    (step,) = history.kept_steps()
+    assert (step.series_id, step.change) == (history.series["peak_memory"], pytest.approx(0.1, abs=0.01))
+
+
 def test_the_steps_of_every_series_are_kept_for_the_pages(stepped):
     (step,) = stepped.kept_steps()
     assert (step.series_id, step.change) == (stepped.series["forward_ratio_anchor"], pytest.approx(0.05, abs=0.01))

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gprojci_dashboards import theme
-from gprojci_dashboards.readable import SHA_DIGITS, literal, multiple, percent
+from gprojci_dashboards.readable import SHA_DIGITS, literal, memory, multiple, percent
 from gprojci_dashboards.sketch import Sketch, numbers, scatter
 
 TITLE = "History"
@@ -56,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True)
 class HistoryData:
-    """unit: "fraction" (an error, shown as percent on a log axis), "ratio" (to `against`) or "seconds"."""
+    """unit: "fraction" (an error, shown as percent on a log axis), "ratio" (to `against`), "seconds" or "bytes"."""
 
     metric: str
     unit: str
@@ -74,6 +74,8 @@ def shown(value: float, unit: str) -> str:
         return percent(value)
     if unit == "ratio":
         return multiple(value)
+    if unit == "bytes":
+        return memory(value)
     if value < 1e-3:
         return f"{value * 1e6:.3g} µs"
     return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
@@ -146,6 +148,10 @@ def figure(data: HistoryData) -> Sketch:
         y_axis |= {"type": "log", "tickvals": ticks, "ticktext": labels, "range": theme.log_range(everything, pad=0.1)}
     elif data.unit == "ratio":
         y_axis |= {"ticksuffix": "×"}
+    elif data.unit == "bytes":
+        ticks = _binary_ticks(max(everything, default=0.0))
+        labels = ["0", *(shown(tick, data.unit) for tick in ticks[1:])]
+        y_axis |= {"tickvals": ticks, "ticktext": labels, "range": [0, 1.1 * max(everything, default=1.0)]}
     else:
         y_axis |= {"ticksuffix": "s", "exponentformat": "SI", "rangemode": "tozero"}
     step = max(1, len(data.commits) // 12)
@@ -166,6 +172,12 @@ def figure(data: HistoryData) -> Sketch:
         yaxis=y_axis,
     )
     return chart
+
+
+def _binary_ticks(largest: float) -> list[float]:
+    """Four to eight multiples of a power of two, up to the largest."""
+    step = 2.0 ** math.floor(math.log2(max(largest, 4.0) / 4))
+    return [step * count for count in range(int(largest // step) + 1)]
 
 
 def _mark_changes(chart: Sketch, data: HistoryData, commits: dict[int, Commit]) -> None:

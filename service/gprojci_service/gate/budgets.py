@@ -21,7 +21,7 @@ def peak_memory(policy: Policy, report: Report, backend: str, *, has_base: bool)
 
     Without a base what is measured against it does not decide.
     """
-    peaks = _peaks(report)
+    peaks = report.peak_memory()
     anchors = [(entry.backend, "ruler") for entry in report.backends if entry.role == "anchor"]
     for key, others, whose, decides in (
         (PEAK_INCREASE, [(backend, "base")], "the base's", has_base),
@@ -121,21 +121,6 @@ def repeats(policy: Policy, report: Report, backend: str) -> Iterator[Finding]:
             base=before.spread if before else None,
             required=limit.required,
         )
-
-
-def _peaks(report: Report) -> dict[tuple[str, str, str], int]:
-    """Bytes by backend, revision and case, of those that are known: none on a CPU."""
-    passes = report.throughput.measurements if report.throughput else ()
-    steps = report.step.measurements if report.step else ()
-    found = [
-        *(
-            (one.backend, one.revision, one.case, one.peak_memory_bytes)
-            for one in passes
-            if one.pass_ == "forward_backward"
-        ),
-        *((one.backend, one.revision, one.model, one.peak_memory_bytes) for one in steps),
-    ]
-    return {(backend, revision, case): peak for backend, revision, case, peak in found if peak}
 
 
 def _worst_spills(report: Report, backend: str, revision: str) -> dict[str, Kernel]:

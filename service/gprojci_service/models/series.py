@@ -22,9 +22,9 @@ class Series(Keyed, Base):
     """Input set or shape × dtype × mask."""
     metric: Mapped[str]
     """dq_error, dk_error, dv_error, o_error (medians over slices), their `_worst`, forward_seconds,
-    backward_seconds, forward_backward_seconds, step_seconds, and `…_ratio_anchor`."""
+    backward_seconds, forward_backward_seconds, step_seconds, `…_ratio_anchor`, and peak_memory."""
     unit: Mapped[str]
-    """fraction, seconds or ratio."""
+    """fraction, seconds, ratio or bytes."""
     hardware: Mapped[str]
     """The hardware class as the report's environment names it."""
     ruler_revision: Mapped[str]

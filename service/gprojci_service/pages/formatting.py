@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,10 +70,8 @@ def duration(value: float | None) -> str:
 
 
 def by_unit(value: float | None, unit: str) -> str:
-    """A value of a series in its unit: fraction, ratio or seconds."""
-    if unit == "fraction":
-        return fraction(value)
-    return ratio(value) if unit == "ratio" else seconds(value) if unit == "seconds" else number(value)
+    """A value of a series in its unit: fraction, ratio, seconds or bytes."""
+    return _BY_UNIT.get(unit, number)(value)
 
 
 def number(value: float | None) -> str:
@@ -175,9 +174,15 @@ def metric(name: str) -> str:
     return name.replace("_", " ")
 
 
+_BY_UNIT: dict[str, Callable[[float | None], str]] = {
+    "fraction": fraction,
+    "ratio": ratio,
+    "seconds": seconds,
+    "bytes": memory,
+}
 _METRIC_KEYS = re.compile(
     r"\b(?:(?:dq|dk|dv|o)_(?:error_worst|error|worst)"
-    r"|(?:forward_backward|forward|backward|step)_(?:seconds|ratio_anchor|ratio))\b"
+    r"|peak_memory|(?:forward_backward|forward|backward|step)_(?:seconds|ratio_anchor|ratio))\b"
 )
 
 

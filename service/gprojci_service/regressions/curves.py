@@ -54,9 +54,9 @@ class Branch:
 
 
 def watched(series: Series) -> bool:
-    """Whether steps of a series mean anything: errors, and times as ratios to the anchor. Bare seconds move with the
-    machine, and what they say of the kernel their ratio says too."""
-    return series.unit == "fraction" or series.metric.endswith("_ratio_anchor")
+    """Whether steps of a series mean anything: errors, memory, and times as ratios to the anchor. Bare seconds move
+    with the machine, and what they say of the kernel their ratio says too."""
+    return series.unit in ("fraction", "bytes") or series.metric.endswith("_ratio_anchor")
 
 
 def branch(session: Session, project: Project) -> Branch:

@@ -199,7 +199,7 @@ def series(session: Session, ids: Iterable[int]) -> Sequence[Series]:
     return session.scalars(select(Series).where(among(session, Series.id, ids)).order_by(Series.id)).all()
 
 
-_WATCHED = (Series.unit == "fraction") | Series.metric.endswith("_ratio_anchor", autoescape=True)
+_WATCHED = Series.unit.in_(("fraction", "bytes")) | Series.metric.endswith("_ratio_anchor", autoescape=True)
 
 
 def watched_series(session: Session, project_id: int) -> list[int]:

@@ -13,7 +13,7 @@ import httpx
 from gprojci_service import local_git
 from gprojci_service.client import OUTPUT, ServiceCommand, call, show, table, wants_json, write
 from gprojci_service.jobs.commands import is_job
-from gprojci_service.pages.formatting import DASH, fraction, ratio, seconds, signed_percent
+from gprojci_service.pages.formatting import DASH, fraction, memory, ratio, seconds, signed_percent
 
 
 @click.command("compare", cls=ServiceCommand)
@@ -51,7 +51,7 @@ def _lines(found: dict[str, Any], everything: bool) -> list[str]:
 
 
 def _row(change: dict[str, Any]) -> tuple[str, ...]:
-    value = {"fraction": fraction, "seconds": seconds}.get(change["unit"], ratio)
+    value = {"fraction": fraction, "seconds": seconds, "bytes": memory}.get(change["unit"], ratio)
     moved, low, high = change["change"], change["low"], change["high"]
     words = signed_percent(moved - 1) if moved is not None and moved < 10 else ratio(moved)
     interval = DASH if low is None else f"{signed_percent(low - 1)} to {signed_percent(high - 1)}"

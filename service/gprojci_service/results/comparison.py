@@ -115,7 +115,8 @@ def _compared(session: Session, base: str, head: str, sources: tuple[Source, Sou
     together = sources[0][0] is sources[1][0] and (sources[0][1], sources[1][1]) == ("base", "head")
     newer = results.read_part(session, sources[1][0], _COMPARED)
     bodies = (newer if together else results.read_part(session, sources[0][0], _COMPARED), newer)
-    changes = _accuracy(bodies, sources) + (_paired(bodies[1]) if together else _anchored(session, sources))
+    changes = _accuracy(bodies, sources) + _memory(bodies, sources)
+    changes += _paired(bodies[1]) if together else _anchored(session, sources)
     changes.sort(key=lambda change: (_RANK[change.verdict], -change.weight))
     return Comparison(base, head, sources, bodies, tuple(changes), together)
 
@@ -163,6 +164,22 @@ def _accuracy(bodies: tuple[SuiteReport, SuiteReport], sources: tuple[Source, So
             distance = abs(math.log(change)) if math.isfinite(change) else 100.0
             weight = distance * _WEIGHTS[key[2]] * share
             rows.append(Change(verdict, name, "fraction", key[0], key[1], old, new, change, None, None, weight))
+    return rows
+
+
+def _memory(bodies: tuple[SuiteReport, SuiteReport], sources: tuple[Source, Source]) -> list[Change]:
+    before, after = (
+        {(name, case): peak for (name, of, case), peak in body.peak_memory().items() if of == revision}
+        for body, (_, revision) in zip(bodies, sources, strict=True)
+    )
+    rows = []
+    for (name, case), new in after.items():
+        old = before.get((name, case))
+        if old is not None:
+            change = new / old
+            verdict = "worse" if change > MOVED else "better" if change < 1 / MOVED else "same"
+            weight = abs(math.log(change)) * 2
+            rows.append(Change(verdict, "peak_memory", "bytes", name, case, old, new, change, None, None, weight))
     return rows
 
 

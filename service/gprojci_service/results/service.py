@@ -216,8 +216,8 @@ class Point:
 
 
 def points(report: SuiteReport) -> Iterator[Point]:
-    """The values of a report that are followed over commits: medians, worst slices, times of attention and of training
-    steps, ratios to the anchor."""
+    """The values of a report that are followed over commits: medians, worst slices, times and peak memory of attention
+    and of training steps, ratios to the anchor."""
     for line in report.accuracy.summary if report.accuracy else ():
         count = line.slices - line.vanishing
         yield Point(
@@ -258,6 +258,8 @@ def points(report: SuiteReport) -> Iterator[Point]:
             None,
             len(trained.seconds),
         )
+    for (name, revision, case), peak in report.peak_memory().items():
+        yield Point(name, revision, case, "peak_memory", "bytes", float(peak), None, None, 1)
     anchors = {backend.backend for backend in report.backends if backend.role == "anchor"}
     timed = (report.throughput, report.step)
     for compared in (entry for section in timed if section for entry in section.comparisons):

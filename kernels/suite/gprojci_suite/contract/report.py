@@ -302,6 +302,19 @@ class Report:
     working_seconds: float | None = None
     """Seconds of `duration_seconds` in which backends computed or were timed; null where older."""
 
+    def peak_memory(self) -> dict[tuple[str, str, str], int]:
+        """Peak GPU memory of forward and backward, and of training steps, in bytes, by backend, revision and case.
+
+        The case of a training step is its model. What is unknown is left out: everything on a CPU.
+        """
+        passes = self.throughput.measurements if self.throughput else ()
+        steps = self.step.measurements if self.step else ()
+        found = [
+            *(((m.backend, m.revision, m.case), m.peak_memory_bytes) for m in passes if m.pass_ == "forward_backward"),
+            *(((m.backend, m.revision, m.model), m.peak_memory_bytes) for m in steps),
+        ]
+        return {key: peak for key, peak in found if peak}
+
     def check(self, path: str) -> None:
         """Raise ContractError where results name backends or inputs that the report does not list."""
         check_time(self.created_at, f"{path}.created_at")
