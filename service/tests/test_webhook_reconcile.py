@@ -19,14 +19,16 @@ from sqlalchemy import select
 
 from gprojci_service import queue
 from gprojci_service.github.client import Recorder, TokenClient
+from gprojci_service.github.comments import MARK
 from gprojci_service.github.rest import Failure
-from gprojci_service.models import Job, Project, PullRequest
+from gprojci_service.models import Job, Project, PullRequest, PullRequestComment
 from gprojci_service.webhooks import reconcile as lost
 from gprojci_service.webhooks.schemas import PullRequestAsked
 from gprojci_service.webhooks.tasks import reconcile
 
 HEAD, BASE, OTHER, MAIN = "a" * 40, "b" * 40, "c" * 40, "d" * 40
 NOW = datetime.now(UTC)
+YESTERDAY = f"{NOW - timedelta(days=1):%Y-%m-%dT00:00:00Z}"
 
 
 class GitHub(ThreadingHTTPServer):
@@ -37,6 +39,7 @@ class GitHub(ThreadingHTTPServer):
         self.pull_requests: list[dict[str, Any]] = []
         self.merge_groups: dict[str, str] = {}
         """Heads by branch."""
+        self.comments: list[dict[str, Any]] = []
         self.requests: list[tuple[str, str | None]] = []
         self.instead: dict[str, tuple[int, bytes]] = {}
         """Answers to paths that begin like this."""
@@ -47,6 +50,9 @@ class GitHub(ThreadingHTTPServer):
         if path == "/repos/o/r/git/matching-refs/heads/gh-readonly-queue/main/":
             named = self.merge_groups.items()
             return [{"ref": f"refs/heads/{name}", "object": {"type": "commit", "sha": sha}} for name, sha in named]
+        if path == "/repos/o/r/issues/comments":
+            assert (query["sort"], query["direction"], query["per_page"]) == (["created"], ["desc"], ["100"])
+            return [one for one in self.comments if one["updated_at"] >= query["since"][0]][::-1]
         if path == "/repos/o/r/pulls":
             page, size = int(query["page"][0]), int(query["per_page"][0])
             listed = [entry for entry in self.pull_requests if entry["state"] == query["state"][0]]
@@ -122,6 +128,31 @@ def pull_request(head: str = HEAD, *, number: int = 7, fork: bool = False, **cha
     }
 
 
+def comment(
+    number: int = 1, body: str = "/gprojci run", *, on: str = "pull", minutes: float = 5, **changes: Any
+) -> Any:
+    """An entry of GitHub's list of comments, of so many minutes ago."""
+    moment = (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "id": number,
+        "body": body,
+        "html_url": f"https://github.com/o/r/{on}/7#issuecomment-{number}",
+        "issue_url": "https://api.github.com/repos/o/r/issues/7",
+        "user": {"login": "ben", "type": "User"},
+        "created_at": moment,
+        "updated_at": moment,
+        "author_association": "NONE",
+        **changes,
+    }
+
+
+def comments_taken(service) -> list[tuple[int, int, str, list[str]]]:
+    """GitHub's number, pull request, author and commands of each, in the order in which they are carried out."""
+    with service.context.database.session(writes=False) as session:
+        rows = session.scalars(select(PullRequestComment).order_by(PullRequestComment.id))
+        return [(row.github_id, row.number, row.author, row.lines) for row in rows]
+
+
 def jobs_of_pull_requests(service) -> list[tuple[str, str]]:
     """Head and state of each, newest first."""
     return [(job["head_sha"], job["state"]) for job in service.jobs() if job["kind"] == "pull_request"]
@@ -139,8 +170,56 @@ def test_what_is_missing_is_made_once(service, github):
         "/repos/o/r/branches/main",
         "/repos/o/r/pulls?state=open&per_page=100&page=1",
         "/repos/o/r/git/matching-refs/heads/gh-readonly-queue/main/",
+        f"/repos/o/r/issues/comments?sort=created&direction=desc&since={YESTERDAY}&per_page=100",
     }
     assert {authorization for _, authorization in github.requests} == {"Bearer secret"}
+
+
+def test_commands_that_were_lost_are_carried_out_once_and_in_order(service, github, caplog):
+    github.comments = [comment(5), comment(9, "/gprojci cancel")]
+    reconcile(service.context)
+    reconcile(service.context)
+    told = [(5, 7, "ben", ["/gprojci run"]), (9, 7, "ben", ["/gprojci cancel"])]
+    assert comments_taken(service) == told
+    assert [record.message for record in caplog.records if "comment" in record.message] == [
+        "project o/r: webhooks were lost; comment(s) [5, 9] carried out"
+    ]
+    sent = service.context.queue.length(queue.SERVICE_QUEUE)
+    assert sent >= 2
+    github.comments.append(comment(12))
+    event = {"action": "created", "issue": {"number": 7, "pull_request": {}}, "comment": github.comments[-1]}
+    event |= {"sender": {"login": "ben"}, "repository": {"id": 42}}
+    service.deliver("issue_comment", event)
+    service.work_off()
+    reconcile(service.context)
+    assert [number for number, *_ in comments_taken(service)] == [5, 9, 12]
+
+
+@pytest.mark.parametrize(
+    "asks_nothing",
+    [
+        comment(minutes=0.5),  # its webhook is on the way
+        comment(minutes=60 * 24 * 3),  # of before yesterday
+        comment(on="issues"),
+        comment(body="looks good"),
+        comment(user={"login": "somebody[bot]", "type": "Bot"}),
+        comment(user=None),
+        comment(updated_at=NOW.strftime("%Y-%m-%dT%H:%M:%SZ")),  # edited: who knows what it said
+        comment(body=f"/gprojci run\n{MARK}"),
+    ],
+)
+def test_what_is_no_command_of_a_webhook_is_none_here(service, github, asks_nothing):
+    github.comments = [asks_nothing]
+    reconcile(service.context)
+    assert comments_taken(service) == []
+
+
+def test_commands_of_before_the_project_was_measured_here_are_left_alone(service, github):
+    with service.context.database.session(writes=True) as session:
+        session.scalars(select(Project)).one().created_at = NOW - timedelta(minutes=3)
+    github.comments = [comment(minutes=4), comment(2, minutes=2)]
+    reconcile(service.context)
+    assert [number for number, *_ in comments_taken(service)] == [2]
 
 
 def test_a_push_that_was_lost_is_measured(service, github):
@@ -250,7 +329,7 @@ def test_a_webhook_that_came_while_github_was_asked_counts_more(service, github,
     asked_at = datetime.now(UTC)
     service.deliver("pull_request", pull_request_payload())
     service.work_off()
-    seen = lost.Seen(asked_at, MAIN, [PullRequestAsked.model_validate(pull_request(OTHER))], [])
+    seen = lost.Seen(asked_at, MAIN, [PullRequestAsked.model_validate(pull_request(OTHER))], [], [])
     with service.context.database.session(writes=True) as session:
         project = session.scalars(select(Project)).one()
         assert lost.catch_up(session, service.settings, project, seen) == []
@@ -298,7 +377,7 @@ def test_lost_late_and_doubled_webhooks_end_in_what_github_says(service, github,
 def test_every_page_is_read(service, github):
     github.pull_requests = [pull_request(f"{number:040x}", number=number) for number in range(1, 202)]
     reconcile(service.context)
-    assert len([path for path, _ in github.requests if "page=" in path]) == 3
+    assert len([path for path, _ in github.requests if "/pulls?" in path]) == 3
     with service.context.database.session(writes=False) as session:
         assert len(session.scalars(select(Job).where(Job.kind == "pull_request")).all()) == 201
 
@@ -309,6 +388,7 @@ def test_every_page_is_read(service, github):
         ("/repos/o/r/branches", (502, b"bad gateway"), "HTTP 502: bad gateway"),
         ("/repos/o/r/pulls", (403, b'{"message": "API rate limit exceeded"}'), "rate limit"),
         ("/repos/o/r/pulls", (200, b"<html>"), "JSON"),
+        ("/repos/o/r/issues/comments", (200, b'[{"id": 7}]'), "0.created_at: Field required"),
         ("/repos/o/r/pulls", (200, b'[{"number": 7}]'), "0.title: Field required"),
         ("/repos/o/r/branches", (200, b'{"commit": {"sha": "main"}}'), "commit.sha"),
     ],

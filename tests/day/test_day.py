@@ -100,17 +100,10 @@ def ruined_and_mended(service: DayService) -> str:
 
 
 def command(service: DayService, pull_request: PullRequest, body: str) -> None:
-    """Ben comments; where nothing comes of it for half an hour he writes it again, as the service's README has it."""
-    for _ in range(3):
-        number = service.github.comment(pull_request, "ben", body)
-        for _ in range(3):
-            service.settle()
-            if service.github.reaction(number):
-                assert service.github.reaction(number) == {"rocket"}
-                return
-            service.rounds += 1
-            service.pass_time(timedelta(minutes=10))
-    raise AssertionError(f"nothing came of {body}\n{service.logs()}")
+    """Ben comments, once."""
+    number = service.github.comment(pull_request, "ben", body)
+    service.until(f"{body} is answered", lambda: service.github.reaction(number))
+    assert service.github.reaction(number) == {"rocket"}
 
 
 def merged(service: DayService, number: int, title: str, kernel: Kernel) -> str:

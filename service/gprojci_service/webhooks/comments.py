@@ -1,16 +1,22 @@
-"""What a comment asks for: commands, where it is a new one of a person on a pull request of a project."""
+"""What a comment asks for: commands, where it is a new one of a person on a pull request of a project.
+
+A webhook tells of it, or GitHub where the webhook was lost.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from gprojci_service.comments import service
 from gprojci_service.github.comments import MARK
+from gprojci_service.models import Project
 from gprojci_service.projects import repository as project_repository
 from gprojci_service.settings import Settings
-from gprojci_service.webhooks.schemas import IssueCommentEvent
+from gprojci_service.webhooks.schemas import CommentAsked, IssueCommentEvent
 
 
 def issue_comment(session: Session, settings: Settings, payload: dict[str, Any]) -> tuple[str, str]:
@@ -41,3 +47,29 @@ def issue_comment(session: Session, settings: Settings, payload: dict[str, Any])
     if taken is None:
         return "ignored", "the comment has no command, or was taken before"
     return "processed", f"{len(taken.lines)} command(s) of {taken.author} taken"
+
+
+def lost(session: Session, project: Project, listed: Iterable[CommentAsked], before: datetime) -> list[int]:
+    """Takes the commands of listed comments that nothing was heard of; returns GitHub's numbers of these comments.
+
+    As with webhooks, only a comment as it was first written counts: one that was edited since asks for nothing.
+    """
+    taken = []
+    for comment in sorted(listed, key=lambda one: one.id):
+        number, author, body = comment.of_pull_request, comment.user, comment.body or ""
+        if number is None or author is None or author.type == "Bot" or MARK in body:
+            continue
+        if comment.updated_at != comment.created_at or not project.created_at <= comment.created_at < before:
+            continue
+        found = service.receive(
+            session,
+            project,
+            number=number,
+            github_id=comment.id,
+            author=author.login,
+            body=body,
+            html_url=comment.html_url,
+            commented_at=comment.created_at,
+        )
+        taken += [] if found is None else [comment.id]
+    return taken

@@ -1,8 +1,8 @@
 """Finds what lost webhooks were about: GitHub does not deliver again by itself.
 
 Sources: GitHub's REST documentation, "List pull requests", "Get a pull request", "Get a branch", "List matching
-references"; its webhook guide, "Handling failed webhook deliveries"; its documentation of merge queues, for where the
-branches of merge groups lie.
+references", "List issue comments for a repository"; its webhook guide, "Handling failed webhook deliveries"; its
+documentation of merge queues, for where the branches of merge groups lie.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from urllib.parse import quote
 from sqlalchemy.orm import Session
 
 from gprojci_service.github.client import GitHub, read
-from gprojci_service.github.rest import pages
+from gprojci_service.github.rest import PER_PAGE, pages
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Project, PullRequest, now
 from gprojci_service.projects import repository as project_repository
 from gprojci_service.settings import Settings
-from gprojci_service.webhooks import events
-from gprojci_service.webhooks.schemas import BranchPayload, GitReference, PullRequestAsked
+from gprojci_service.webhooks import comments, events
+from gprojci_service.webhooks.schemas import BranchPayload, CommentAsked, GitReference, PullRequestAsked
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +33,14 @@ ON_THE_WAY = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Seen:
-    """A repository as GitHub described it: its default branch's head, the open pull requests, those closed since, and
-    the merge groups that wait to become the default branch's head."""
+    """A repository as GitHub described it: its default branch's head, the open pull requests, those closed since, the
+    merge groups that wait to become the default branch's head, and the newest comments."""
 
     asked_at: datetime
     head_sha: str
     pull_requests: list[PullRequestAsked]
     merge_groups: list[GitReference]
+    comments: list[CommentAsked]
 
 
 def look(github: GitHub, repository: str, branch: str, known_open: Iterable[int]) -> Seen:
@@ -55,7 +56,10 @@ def look(github: GitHub, repository: str, branch: str, known_open: Iterable[int]
     listed = {pull_request.number for pull_request in found}
     found += [read(github, f"{path}/pulls/{number}", PullRequestAsked) for number in known_open if number not in listed]
     groups = read(github, f"{path}/git/matching-refs/{quote(_groups(branch))}", list[GitReference])
-    return Seen(asked_at, head.commit.sha, found, groups)
+    # A day that begins at midnight: the same address each time, which GitHub answers for nothing while nothing is new.
+    since = f"{asked_at - timedelta(days=1):%Y-%m-%dT00:00:00Z}"
+    newest = f"{path}/issues/comments?sort=created&direction=desc&since={since}&per_page={PER_PAGE}"
+    return Seen(asked_at, head.commit.sha, found, groups, read(github, newest, list[CommentAsked]))
 
 
 def _groups(branch: str) -> str:
@@ -72,6 +76,9 @@ def catch_up(session: Session, settings: Settings, project: Project, seen: Seen)
     for group in seen.merge_groups:
         created += _catch_up_merge_group(session, settings, project, group, seen.head_sha)
     _cancel_gone_groups(session, project, seen)
+    commands = comments.lost(session, project, seen.comments, seen.asked_at - ON_THE_WAY)
+    if commands:
+        logger.warning("project %s: webhooks were lost; comment(s) %s carried out", project.name, commands)
     if created:
         logger.warning("project %s: webhooks were lost; job(s) %s made", project.name, created)
     return created

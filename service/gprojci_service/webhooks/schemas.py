@@ -69,6 +69,7 @@ class User(BaseModel):
     """A GitHub account."""
 
     login: str
+    type: str = "User"
 
 
 class HeadRepository(BaseModel):
@@ -122,6 +123,19 @@ class Comment(BaseModel):
     html_url: str | None = None
     created_at: datetime
     user: User | None = None
+
+
+class CommentAsked(Comment):
+    """An entry of GitHub's list of a repository's comments."""
+
+    updated_at: datetime
+    issue_url: str
+
+    @property
+    def of_pull_request(self) -> int | None:
+        """The number of the pull request it is on; None on an issue, which only the page's address tells."""
+        number = self.issue_url.rpartition("/")[2]
+        return int(number) if f"/pull/{number}" in (self.html_url or "") and number.isdecimal() else None
 
 
 class IssueCommentEvent(BaseModel):
