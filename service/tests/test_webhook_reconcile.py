@@ -214,6 +214,22 @@ def test_what_is_no_command_of_a_webhook_is_none_here(service, github, asks_noth
     assert comments_taken(service) == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((403, b'{"message": "Resource not accessible"}'), "Resource not accessible"),
+        ((200, b'[{"id": 7}]'), "0.created_at: Field required"),
+    ],
+)
+def test_comments_that_may_not_be_read_keep_nothing_else(service, github, caplog, answer, words):
+    github.instead = {"/repos/o/r/issues/comments": answer}
+    github.pull_requests = [pull_request()]
+    reconcile(service.context)
+    assert jobs_of_pull_requests(service) == [(HEAD, "queued")]
+    assert words in caplog.text
+    assert "project o/r: lost commands are not looked for" in caplog.text
+
+
 def test_commands_of_before_the_project_was_measured_here_are_left_alone(service, github):
     with service.context.database.session(writes=True) as session:
         session.scalars(select(Project)).one().created_at = NOW - timedelta(minutes=3)
@@ -388,7 +404,6 @@ def test_every_page_is_read(service, github):
         ("/repos/o/r/branches", (502, b"bad gateway"), "HTTP 502: bad gateway"),
         ("/repos/o/r/pulls", (403, b'{"message": "API rate limit exceeded"}'), "rate limit"),
         ("/repos/o/r/pulls", (200, b"<html>"), "JSON"),
-        ("/repos/o/r/issues/comments", (200, b'[{"id": 7}]'), "0.created_at: Field required"),
         ("/repos/o/r/pulls", (200, b'[{"number": 7}]'), "0.title: Field required"),
         ("/repos/o/r/branches", (200, b'{"commit": {"sha": "main"}}'), "commit.sha"),
     ],

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from sqlalchemy.orm import Session
 
 from gprojci_service.github.client import GitHub, read
-from gprojci_service.github.rest import PER_PAGE, pages
+from gprojci_service.github.rest import PER_PAGE, Failure, pages
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Project, PullRequest, now
@@ -56,10 +56,19 @@ def look(github: GitHub, repository: str, branch: str, known_open: Iterable[int]
     listed = {pull_request.number for pull_request in found}
     found += [read(github, f"{path}/pulls/{number}", PullRequestAsked) for number in known_open if number not in listed]
     groups = read(github, f"{path}/git/matching-refs/{quote(_groups(branch))}", list[GitReference])
+    return Seen(asked_at, head.commit.sha, found, groups, _newest_comments(github, repository, asked_at))
+
+
+def _newest_comments(github: GitHub, repository: str, asked_at: datetime) -> list[CommentAsked]:
+    """None where GitHub does not answer: without them the rest is made up for all the same."""
     # A day that begins at midnight: the same address each time, which GitHub answers for nothing while nothing is new.
     since = f"{asked_at - timedelta(days=1):%Y-%m-%dT00:00:00Z}"
-    newest = f"{path}/issues/comments?sort=created&direction=desc&since={since}&per_page={PER_PAGE}"
-    return Seen(asked_at, head.commit.sha, found, groups, read(github, newest, list[CommentAsked]))
+    path = f"/repos/{repository}/issues/comments?sort=created&direction=desc&since={since}&per_page={PER_PAGE}"
+    try:
+        return read(github, path, list[CommentAsked])
+    except Failure as failure:
+        logger.warning("project %s: lost commands are not looked for: %s", repository, failure)
+        return []
 
 
 def _groups(branch: str) -> str:
