@@ -3,6 +3,7 @@ sideways scrolling from 360 to 2,560 pixels; what the keyboard reaches, what is 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -398,7 +399,7 @@ def test_the_part_of_a_history_that_is_looked_at_stands_in_the_address(served: S
     until(page, f"{ink} === 'rgb(154, 163, 178)' && {shown}[0] === 0.6 && {shown}[1] === 3.4")
     box = page.locator(".plot .nsewdrag").first.bounding_box()
     left, top = box["x"], box["y"] + box["height"] / 2
-    page.mouse.dblclick(left + 0.36 * box["width"], top + 40)  # between two commits: a mark leads to its job
+    page.mouse.dblclick(left + 0.36 * box["width"], top + 40)
     page.wait_for_url(history)
     assert page.input_value("input[name=zoom]") == ""
     page.mouse.move(left + 0.3 * box["width"], top + 40)
@@ -414,6 +415,38 @@ def test_the_part_of_a_history_that_is_looked_at_stands_in_the_address(served: S
     assert page.input_value("input[name=zoom]") == f"{first}..{last}"
     visit(page, f"{history}?zoom=nonsense")
     assert page.evaluate(shown)[0] == -0.4
+    assert problems == []
+    page.close()
+
+
+MARKS = """() => [...document.querySelectorAll('.plot .points path')].map((mark) => mark.getBoundingClientRect())
+    .map((box) => [box.x + box.width / 2, box.y + box.height / 2])"""
+
+
+def test_a_double_click_brings_back_the_whole_chart_also_on_a_mark(served: Served, chromium: Any) -> None:
+    page, problems = opened(chromium, 1280, "light")
+    page.clock.install()
+    history = f"{served.base}/projects/gproj-ci/gproj/history"
+    part = f"{history}?zoom=2b3c2b3c..4d5e4d5e"
+    drawn = "document.querySelector('.plot').layout.xaxis.range[0].toFixed(1) === '0.6'"
+    visit(page, history)
+    whole = page.evaluate(MARKS)
+    visit(page, part)
+    until(page, drawn)
+    box = page.locator(".plot .nsewdrag").bounding_box()
+    near = [(x, y) for x, y in page.evaluate(MARKS) if box["x"] < x < box["x"] + box["width"]]
+    free = next(place for place in whole if all(math.dist(place, mark) > 60 for mark in near))
+    for place in (near[0], free):  # a mark as it stands, and one as it will stand between the two clicks
+        visit(page, part)
+        until(page, drawn)
+        page.mouse.dblclick(*place, delay=60)
+        page.wait_for_url(history)
+        page.clock.run_for(2000)
+        assert page.evaluate("location.href") == history, place
+    visit(page, part)
+    until(page, drawn)
+    page.mouse.click(*near[0])
+    page.wait_for_url("**/jobs/*")
     assert problems == []
     page.close()
 

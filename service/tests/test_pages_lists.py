@@ -13,8 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from gprojci_service.jobs.repository import next_queued
-from gprojci_service.models import Project, now
-from gprojci_service.pages import job_list
+from gprojci_service.models import Project, Worker, now
+from gprojci_service.pages import job_list, worker_list
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_report import report_of
@@ -128,3 +128,62 @@ def test_projects_are_filtered_searched_and_sorted(several: TestClient, query: s
 def test_a_search_for_the_name_of_an_order_stays_in_the_addresses(several: TestClient) -> None:
     page = several.get("/projects?q=name&sort=newest").text
     assert 'href="/projects?state=fail&amp;q=name&amp;sort=newest"' in page
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """An instance with a worker of each state, one of them drained, on two hardware classes."""
+    with seeding(tmp_path_factory.mktemp("hosts")) as (app, seed):
+        seed.worker.last_seen_at = now() - timedelta(days=1)
+        for name, device, seconds in (("rack-b", "H200", 1), ("rack-a", "H200 NVL", 2), ("cpu-worker-2", "a CPU", 3)):
+            hardware = "cpu" if "cpu" in name else "h200"
+            about = {"boot_id": "b", "environment": {}, "device": "cpu" if hardware == "cpu" else "cuda"}
+            worker = seed.add(Worker(name=name, hardware=hardware, device_name=device, **about))
+            worker.last_seen_at = now() - timedelta(seconds=seconds)
+            if name == "rack-b":
+                worker.draining_at = now()
+                seed.worker = worker
+                seed.attempt(seed.job(seed.commit("1a2b", "Mend dQ", 1), None, 1), "running", "", [])
+    with TestClient(app) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["cpu-worker-2", "rack-a", "rack-b", "cpu-worker-1"]),
+        ("sort=name", ["cpu-worker-1", "cpu-worker-2", "rack-a", "rack-b"]),
+        ("sort=seen", ["rack-b", "rack-a", "cpu-worker-2", "cpu-worker-1"]),
+        ("hardware=h200&sort=seen", ["rack-b", "rack-a"]),
+        ("state=busy", ["rack-b"]),
+        ("state=idle", ["cpu-worker-2", "rack-a"]),
+        ("state=away", ["cpu-worker-1"]),
+        ("state=drained", ["rack-b"]),
+        ("q=NVL", ["rack-a"]),
+        ("q=worker&state=idle&hardware=cpu", ["cpu-worker-2"]),
+        ("q=nobody", []),
+        ("page=2", []),
+        ("hardware=abacus&state=asleep&sort=luck&q=rack-b", ["rack-b"]),
+    ],
+)
+def test_workers_are_filtered_searched_and_sorted(hosts: TestClient, query: str, names: list[str]) -> None:
+    page = hosts.get(f"/workers?{query}").text
+    assert re.findall(r'<th scope="row">([^<]+)</th>', page) == names
+    assert ("No worker fits" in page) == (not names)
+    assert "No worker has said hello" not in page
+
+
+def test_a_long_list_of_workers_is_paged_with_what_is_chosen(
+    hosts: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_list, "PAGE", 1)
+    seen, address = [], "/workers?hardware=h200&sort=seen"
+    while address:
+        page = hosts.get(address).text
+        seen += re.findall(r'<th scope="row">([^<]+)</th>', page)
+        found = re.search(r'<a class="button" href="([^"]+)">More', page)
+        address = html.unescape(found.group(1)) if found else ""
+    assert seen == ["rack-b", "rack-a"]
+    assert 'href="/workers?hardware=h200&amp;sort=seen">Before</a>' in page
+    drained = '<a class="button" href="/workers?state=drained&amp;hardware=h200&amp;sort=seen">drained'
+    assert f'{drained} <span class="muted">1</span></a>' in page

@@ -36,6 +36,7 @@ from gprojci_service.pages import (
     rows,
     service,
     training,
+    worker_list,
 )
 
 HERE = Path(__file__).parent
@@ -285,8 +286,8 @@ def inputs(request: Request, session: SessionDep) -> Response:
 
 
 @router.get("/workers")
-def workers(request: Request, session: SessionDep) -> Response:
-    view = service.workers(session, request.app.state.settings)
+def workers(request: Request, session: SessionDep, page: Page = 1) -> Response:
+    view = worker_list.workers(session, request.app.state.settings, request.query_params, page)
     return render(request, "workers.html", view=view, section="workers")
 
 

@@ -208,13 +208,6 @@ class CompareView:
 
 
 @dataclass(frozen=True)
-class WorkersView:
-    """The list of workers."""
-
-    workers: tuple[WorkerView, ...]
-
-
-@dataclass(frozen=True)
 class Banner:
     """The sentence at the top of a job."""
 

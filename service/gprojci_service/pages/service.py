@@ -1,30 +1,24 @@
-"""Assembles what the overview, the project page and the lists of jobs and workers show."""
+"""Assembles what the overview and the project page show."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
 from gprojci_service.errors import ProjectNotFound
-from gprojci_service.models import Project, now
+from gprojci_service.models import Project
 from gprojci_service.models.job import OPEN_STATES
-from gprojci_service.pages import findings, jobs_repository, repository
+from gprojci_service.pages import findings, jobs_repository, repository, worker_list
 from gprojci_service.pages.addresses import address
 from gprojci_service.pages.overview_views import GateLine, OverviewView, ProjectCard
 from gprojci_service.pages.repository import JobRow
 from gprojci_service.pages.scatter import pick, scatter
-from gprojci_service.pages.schemas import (
-    ProjectView,
-    WorkersView,
-    WorkerView,
-)
+from gprojci_service.pages.schemas import ProjectView
 from gprojci_service.pages.since_green import since_green
 from gprojci_service.settings import Settings
 
 PAGE = 50
-AWAY_AFTER_HEARTBEATS = 6
 
 
 def project_named(session: Session, owner: str, name: str) -> Project:
@@ -55,7 +49,7 @@ def overview(session: Session, settings: Settings, choices: Mapping[str, str]) -
 
     projects.sort(key=standing)
     counts = repository.job_counts(session)
-    workers = _workers(session, settings)
+    workers = worker_list.all_workers(session, settings)
     names = [project.name for project in projects]
     chosen = pick(choices.get("project"), names)
     drawn = None
@@ -134,21 +128,3 @@ def project(session: Session, owner: str, name: str, choices: Mapping[str, str],
 def ref_words(refs: list[str]) -> dict[str, str]:
     """How a choice of branches reads."""
     return {"": "all branches"} | {ref: ref for ref in refs}
-
-
-def workers(session: Session, settings: Settings) -> WorkersView:
-    """The list of workers."""
-    return WorkersView(_workers(session, settings))
-
-
-def _workers(session: Session, settings: Settings) -> tuple[WorkerView, ...]:
-    away = now() - timedelta(seconds=max(settings.heartbeat_seconds * AWAY_AFTER_HEARTBEATS, settings.lease_seconds))
-    views = []
-    for worker, attempt in repository.workers(session):
-        state = "busy" if attempt else "away" if worker.last_seen_at < away else "idle"
-        packages = {key: value for key, value in worker.environment.items() if isinstance(value, str)}
-        software = ", ".join(
-            f"{key} {packages[key]}" for key in ("python", "torch", "cuda", "driver") if packages.get(key)
-        )
-        views.append(WorkerView(worker, attempt, state, software, worker.environment.get("sandboxed") is False))
-    return tuple(sorted(views, key=lambda view: (view.state == "away", view.worker.name)))

@@ -4,6 +4,7 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const PAPER = 680; // pixels between the margins of A4 and Letter
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
+  const DOUBLE = 500; // milliseconds in which two clicks are a double click
 
   function recoloured(value, colours) {
     if (typeof value === "string") return colours[value] ?? value;
@@ -57,6 +58,29 @@
     for (const field of document.querySelectorAll('input[name="zoom"]')) field.value = zoom;
   }
 
+  // A click on a mark leads to its job. Where a part is looked at, it may be the first of two that bring back the whole;
+  // the second is a click as well, on what then lies under it.
+  function lead(box) {
+    const axes = () => Object.keys(box.layout).filter((key) => /^[xy]axis/.test(key));
+    const ranges = () => JSON.stringify(axes().map((key) => box.layout[key].range));
+    const whole = ranges();
+    let leaving, restored = false;
+    box.on("plotly_doubleclick", () => {
+      clearTimeout(leaving);
+      restored = true;
+      setTimeout(() => { restored = false; });
+    });
+    box.on("plotly_click", (event) => {
+      const address = event.points[0]?.customdata;
+      if (restored || typeof address !== "string" || !address.startsWith("/") || address.startsWith("//")) return;
+      clearTimeout(leaving);
+      leaving = setTimeout(() => {
+        if (window === top) location.assign(address);
+        else open(address, "_blank", "noopener"); // in a frame on another site, which no page but this may stand in
+      }, ranges() === whole ? 0 : DOUBLE);
+    });
+  }
+
   function draw(figure, paper = false) {
     const box = figure.querySelector(".plot");
     const source = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
@@ -86,10 +110,12 @@
       displaylogo: false,
       displayModeBar: false,
       doubleClick: "reset",
+      doubleClickDelay: DOUBLE,
     }).then(() => {
       box.setAttribute("data-drawn", "true");
       const heard = box.dataset.listening;
       box.dataset.listening = "true";
+      if (!heard) lead(box);
       if (meta?.places) {
         const whole = box.layout.yaxis.range.map((end) => Number(end.toPrecision(4)));
         const wanted = paper ? null : zoomed(meta.places);
@@ -98,13 +124,6 @@
           if (Object.keys(event).some((key) => /^[xy]axis/.test(key))) remember(box, meta.places, whole);
         });
       }
-      if (heard) return;
-      box.on("plotly_click", (event) => {
-        const address = event.points[0]?.customdata;
-        if (typeof address !== "string" || !address.startsWith("/") || address.startsWith("//")) return;
-        if (window === top) location.assign(address);
-        else open(address, "_blank", "noopener"); // in a frame on another site, which no page but this may stand in
-      });
     });
   }
 
