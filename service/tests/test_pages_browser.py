@@ -419,6 +419,35 @@ def test_the_part_of_a_history_that_is_looked_at_stands_in_the_address(served: S
     page.close()
 
 
+def test_a_part_of_more_sessions_than_there_is_room_for_is_asked_of_the_database(served: Served, chromium: Any) -> None:
+    page, problems = opened(chromium, 1280, "light")
+    history = f"{served.base}/projects/gproj-ci/gproj/history?span=all"
+    visit(page, history)
+    assert "Each point is the median of all sessions" in page.locator("figure.chart figcaption").inner_text()
+    box = page.locator(".plot .nsewdrag").bounding_box()
+    across, height = [box["x"] + share * box["width"] for share in (0.3, 0.7)], box["y"] + 0.5 * box["height"]
+    page.mouse.move(across[0], height)
+    page.mouse.down()
+    page.mouse.move(across[1], height + 3, steps=4)
+    page.mouse.up()
+    page.get_by_text(" commits, oldest on the left").wait_for()
+    page.wait_for_selector(".plot[data-drawn]")
+    first, _, last = page.input_value("input[name=zoom]").partition("..")
+    assert f"zoom={first}..{last}" in page.url
+    drawn = page.evaluate("document.querySelector('.plot').layout.xaxis.ticktext")
+    assert drawn[-1] == last
+    assert drawn.index(first) in (0, 1)  # the first session's base comes before its head
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.wait_for_timeout(500)
+    assert requests == [], "it asks once"
+    page.mouse.dblclick(across[0], box["y"] + 5)
+    page.get_by_text("Each point is the median of all sessions").wait_for()
+    assert page.input_value("input[name=zoom]") == ""
+    assert problems == []
+    page.close()
+
+
 MARKS = """() => [...document.querySelectorAll('.plot .points path')].map((mark) => mark.getBoundingClientRect())
     .map((box) => [box.x + box.width / 2, box.y + box.height / 2])"""
 

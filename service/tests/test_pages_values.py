@@ -58,6 +58,18 @@ def test_parts_have_their_least_median_and_largest_value(settings):
         newest = values_repository.history_buckets(session, project, [series], "main", sessions=4, buckets=2)
         failed = values_repository.failed_findings(session, [job, job - 6])
         single, jobs = values_repository.history_values(session, project, [series], "main", 2)
+        found = values_repository.span_of(session, project, "main", "1111", "5555")
+        assert found == (reports[1], reports[5], 5)
+        some = {"sessions": None, "buckets": 2, "between": found}
+        cut = values_repository.history_buckets(session, project, [series], None, **some)
+        one_by_one, _ = values_repository.history_values(session, project, [series], None, 200, found)
+        session.get_one(Job, job).merge_base_sha = "f" * 40
+        assert values_repository.span_of(session, project, None, "1", "ffff") == (reports[1], reports[6], 6)
+        for nothing in (("5555", "1111"), ("abcd", "5555"), ("1111", "%")):
+            assert values_repository.span_of(session, project, None, *nothing) is None
+        assert values_repository.span_of(session, project, "other", "1111", "5555") is None
+    assert [(part.low, part.high) for part in cut] == [(1.0, 8.0), (6.0, 7.0)]
+    assert [value.value for value in one_by_one if value.revision == "head"] == list(VALUES[1:6])
     parts = [(part.place, part.low, part.middle, part.high, reports.index(part.report_id)) for part in everything]
     assert parts == [(0, 1.0, 3.0, 5.0, 2), (1, 6.0, 7.0, 8.0, 4), (2, 2.0, 4.5, 7.0, 6)]
     assert [(part.low, part.middle, part.high) for part in newest] == [(6.0, 7.0, 8.0), (2.0, 4.5, 7.0)]

@@ -35,6 +35,10 @@ def pages(shape: Shape, project: str) -> tuple[Page, ...]:
         key = choose.choice(shape.keys)
         return f"{at}/history?{urlencode({'metric': key.metric, 'input': key.case, **more})}"
 
+    def some(choose: random.Random) -> str:
+        first, last = sorted(choose.sample(range(1, shape.commits), 2))
+        return history(choose, span="all", zoom=f"{sha(first)}..{sha(last)}")
+
     def one_session(choose: random.Random) -> str:
         head = choose.choice(list(whole))
         return f"{at}/compare?base={sha(shape.base(head) or 0)}&head={sha(head)}&input={choose.choice(shape.inputs)}"
@@ -75,6 +79,7 @@ def pages(shape: Shape, project: str) -> tuple[Page, ...]:
         Page("project", of_project, ratios),
         Page("history", history, True),
         Page("history, all", lambda choose: history(choose, span="all"), True),
+        Page("history, a part", some, True),
         Page("compare", one_session, True),
         Page("compare, two sessions", two_sessions, True),
         Page("compare, form", lambda choose: f"{at}/compare"),

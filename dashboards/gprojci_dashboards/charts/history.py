@@ -65,6 +65,8 @@ class HistoryData:
     limit: float | None = None
     against: str = ""
     changes: tuple[Change, ...] = ()
+    resampled: bool = False
+    """Whether a part of it, looked at alone, would have values that are not here."""
 
 
 @lru_cache(maxsize=8192)
@@ -160,7 +162,7 @@ def figure(data: HistoryData) -> Sketch:
     narrow["height"] = 380 + theme.legend_pixels(names, width=theme.NARROW)
     theme.styled(chart, height=380 + theme.legend_pixels(names), narrow=narrow)
     chart.update_layout(
-        meta={"places": [_place(commit) for commit in data.commits]},
+        meta={"places": [_place(commit) for commit in data.commits], "resampled": data.resampled},
         xaxis=theme.axis(
             "commit",
             tickvals=[commit.position for commit in ticked],

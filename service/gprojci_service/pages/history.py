@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -14,7 +15,7 @@ from gprojci_service.pages import drawings, findings, repository, service, value
 from gprojci_service.pages.formatting import absolute, clean, first_line, metric
 from gprojci_service.pages.scatter import PREFERRED_INPUT, pick
 from gprojci_service.pages.schemas import Drawing, HistoryView
-from gprojci_service.pages.values_repository import HistoryCommit, HistoryValue, Offered
+from gprojci_service.pages.values_repository import HistoryCommit, HistoryValue, Offered, Span
 from gprojci_service.projects.ancestry import in_order, moment_of
 from gprojci_service.regressions import repository as regressions
 
@@ -54,12 +55,14 @@ def history(session: Session, owner: str, name: str, choices: Mapping[str, str],
     drawing = None
     if shown:
         limit = findings.limit_of_metric(repository.policy_in_force(session, project.id), chosen)
-        if SPANS[span] == SESSIONS:
-            ids = [item.id for item in shown]
-            rows, jobs = values_repository.history_values(session, project.id, ids, ref or None, SESSIONS)
-            drawing = draw(session, shown, rows, jobs, limit) if rows else None
+        ids = [item.id for item in shown]
+        few = SPANS[span] == SESSIONS
+        part = None if few else _looked_at(session, project, ref or None, choices.get("zoom") or "")
+        if few or (part and part.sessions <= SESSIONS):
+            rows, jobs = values_repository.history_values(session, project.id, ids, ref or None, SESSIONS, part)
+            drawing = draw(session, shown, rows, jobs, limit, resampled=not few) if rows else None
         else:
-            drawing = _draw_parts(session, project, shown, ref or None, SPANS[span], limit)
+            drawing = _draw_parts(session, project, shown, ref or None, SPANS[span], limit, part)
     return HistoryView(
         project=project,
         metric=chosen,
@@ -84,15 +87,23 @@ def history(session: Session, owner: str, name: str, choices: Mapping[str, str],
     )
 
 
+def _looked_at(session: Session, project: Project, ref: str | None, zoom: str) -> Span | None:
+    """The sessions from one commit to another, as the picture puts them into the address; None for all of them."""
+    commits = re.match(r"([0-9a-f]{4,40})\.\.([0-9a-f]{4,40})(?:,|$)", zoom)
+    return values_repository.span_of(session, project.id, ref, *commits.groups()) if commits else None
+
+
 def draw(
     session: Session,
     series: Sequence[Series | Offered],
     rows: list[HistoryValue],
     jobs: Mapping[int, int],
     limit: float | None,
+    *,
+    resampled: bool = False,
 ) -> Drawing:
     """Series of one metric and case over the commits of `rows`, with their changes of level on the default branch;
-    `jobs` are those of the reports."""
+    `jobs` are those of the reports. `resampled` where these are a part of more than there is room for."""
     chosen, case = series[0].metric, series[0].case
     ordered = in_order(values_repository.history_commits(session, {row.commit_id for row in rows}))
     position = {commit.id: index for index, commit in enumerate(ordered)}
@@ -122,6 +133,7 @@ def draw(
             for step in regressions.steps_of_series(session, backend)
             if step.commit_id in position
         ),
+        resampled=resampled,
     )
     caption = (
         f"{len(ordered)} commits, oldest on the left. Bars span re-runs or the interval. "
@@ -149,24 +161,33 @@ def _draw_parts(
     ref: str | None,
     sessions: int | None,
     limit: float | None,
+    part: Span | None,
 ) -> Drawing | None:
     """Series of one metric and case over more sessions than there is room for: the median of each part of them."""
     ids = [item.id for item in series]
-    parts = values_repository.history_buckets(session, project.id, ids, ref, sessions=sessions, buckets=SESSIONS)
+    parts = values_repository.history_buckets(
+        session,
+        project.id,
+        ids,
+        ref,
+        sessions=None if part else sessions,
+        buckets=SESSIONS,
+        between=part,
+    )
     if not parts:
         return None
     newest: dict[int, int] = {}
-    for part in parts:
-        newest[part.place] = max(part.report_id, newest.get(part.place, 0))
+    for bucket in parts:
+        newest[bucket.place] = max(bucket.report_id, newest.get(bucket.place, 0))
     named = values_repository.commits_of_reports(session, newest.values())
     places = [place for place in sorted(newest) if newest[place] in named]
     position = {place: index for index, place in enumerate(places)}
     lines: dict[int, list[Value]] = {item.id: [] for item in series}
-    for part in parts:
-        if part.place in position:
-            url = f"/jobs/{named[newest[part.place]][1]}"
-            value = Value(position[part.place], part.middle, part.low, part.high, url=url)
-            lines[part.series_id].append(value)
+    for bucket in parts:
+        if bucket.place in position:
+            url = f"/jobs/{named[newest[bucket.place]][1]}"
+            value = Value(position[bucket.place], bucket.middle, bucket.low, bucket.high, url=url)
+            lines[bucket.series_id].append(value)
     data = HistoryData(
         metric=metric(series[0].metric),
         unit=series[0].unit,
@@ -174,10 +195,12 @@ def _draw_parts(
         lines=tuple(Line(item.backend, tuple(lines[item.id])) for item in series),
         limit=limit,
         against="the anchor" if "ratio_anchor" in series[0].metric else "",
+        resampled=True,
     )
+    which = f"{part.sessions:,}" if part else "all" if sessions is None else f"the newest {sessions:,}"
     caption = (
-        f"Each point is the median of {'all' if sessions is None else f'the newest {sessions:,}'} sessions in "
-        f"{len(places)} parts of as many each, bars span the part; a click opens the newest job of a part."
+        f"Each point is the median of {which} sessions in {len(places)} parts of as many each, bars span the part; a "
+        "click opens the newest job of a part, a range has parts of its own."
     )
     return drawings.history(data, caption)
 

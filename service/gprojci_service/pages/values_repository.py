@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -158,13 +158,54 @@ def series_of(session: Session, project_id: int, metric: str) -> list[Offered]:
     return [Offered(*row) for row in session.execute(query)]
 
 
+class Span(NamedTuple):
+    """Sessions from one commit to another: the numbers of the first and the last report, and how many there are."""
+
+    first: int
+    last: int
+    sessions: int
+
+
+def span_of(session: Session, project_id: int, ref: str | None, first: str, last: str) -> Span | None:
+    """The sessions from a commit's first to another's last; None where one of them has none, or they are not in this
+    order.
+
+    Args:
+        ref: pushes to it count; None: anything.
+        first: SHA of the older commit, or its first digits.
+        last: the same of the newer one.
+    """
+    sessions = _sessions(project_id, ref)
+
+    def report_of(sha: str, which: Callable[..., ColumnElement[int]]) -> int | None:
+        for commit in (Job.head_sha, Job.merge_base_sha):  # some were measured as a base only
+            of_commit = sessions.where(commit.startswith(sha, autoescape=True))
+            found: int | None = session.scalar(
+                of_commit.with_only_columns(which(Report.id), maintain_column_froms=True)
+            )
+            if found is not None:
+                return found
+        return None
+
+    oldest, newest = report_of(first, func.min), report_of(last, func.max)
+    if oldest is None or newest is None or newest < oldest:
+        return None
+    ids = sessions.where(Report.id.between(oldest, newest)).subquery()
+    return Span(oldest, newest, session.scalar(select(func.count()).select_from(ids)) or 0)
+
+
 def history_values(
-    session: Session, project_id: int, series_ids: list[int], ref: str | None, sessions: int
+    session: Session,
+    project_id: int,
+    series_ids: list[int],
+    ref: str | None,
+    sessions: int,
+    between: Span | None = None,
 ) -> tuple[list[HistoryValue], dict[int, int]]:
     """Samples of the series in the newest `sessions` accepted reports that have any, of pushes to `ref` (None: of
-    anything), oldest first; and the job of each of these reports."""
+    anything), oldest first; and the job of each of these reports. `between` keeps those of a span."""
     measured = exists().where(Sample.report_id == Report.id, among(session, Sample.series_id, series_ids))
-    newest = _sessions(project_id, ref).add_columns(Report.job_id).where(measured)
+    newest = _sessions(project_id, ref, between).add_columns(Report.job_id).where(measured)
     jobs = {row[0]: row[1] for row in session.execute(newest.order_by(Report.id.desc()).limit(sessions))}
     if not jobs:
         return [], jobs
@@ -205,13 +246,21 @@ class Bucket:
 
 
 def history_buckets(
-    session: Session, project_id: int, series_ids: list[int], ref: str | None, *, sessions: int | None, buckets: int
+    session: Session,
+    project_id: int,
+    series_ids: list[int],
+    ref: str | None,
+    *,
+    sessions: int | None,
+    buckets: int,
+    between: Span | None = None,
 ) -> list[Bucket]:
-    """The newest `sessions` accepted reports (None: all) in `buckets` parts of as many each, oldest first.
+    """The newest `sessions` accepted reports (None: all) in `buckets` parts of as many each, oldest first; `between`
+    keeps those of a span.
 
     The database does it, so that only the parts travel. Of each session the head's value counts, or the ruler's.
     """
-    newest = _sessions(project_id, ref).order_by(Report.id.desc()).limit(sessions).subquery()
+    newest = _sessions(project_id, ref, between).order_by(Report.id.desc()).limit(sessions).subquery()
     numbered = select(
         newest.c.id,
         (func.row_number(type_=Integer).over(order_by=newest.c.id) - 1).label("number"),
@@ -282,11 +331,13 @@ def newest_input_values(session: Session, cases: Iterable[str], metrics: Iterabl
     )
 
 
-def _sessions(project_id: int, ref: str | None) -> Select[int]:
-    """Accepted reports of a project, of pushes to `ref` (None: of anything)."""
+def _sessions(project_id: int, ref: str | None, between: Span | None = None) -> Select[int]:
+    """Accepted reports of a project, of pushes to `ref` (None: of anything), of a span alone."""
     query = (
         select(Report.id)
         .join(Job, Job.id == Report.job_id)
         .where(Report.accepted.is_(True), Job.project_id == project_id)
     )
+    if between is not None:
+        query = query.where(Report.id.between(between.first, between.last))
     return query if ref is None else query.where(Job.ref == ref, Job.pull_request_id.is_(None))

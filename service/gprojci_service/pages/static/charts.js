@@ -36,13 +36,13 @@
     if (!found) return null;
     const [first, last] = [found[1], found[2]].map((sha) =>
       places.findIndex((place) => sha.startsWith(place.slice(3, 11)) || place.slice(3, 11).startsWith(sha)));
-    if (first < 0 || last < first) return null;
+    if (first < 0 || last < first || (first === 0 && last === places.length - 1 && !found[3])) return null;
     const wanted = { "xaxis.range": [first - 0.4, last + 0.4] };
     if (found[3]) wanted["yaxis.range"] = [Number(found[3]), Number(found[4])];
     return wanted;
   }
 
-  function remember(box, places, whole) {
+  function remember(box, { places, resampled }, whole) {
     const [left, right] = box.layout.xaxis.range;
     const first = Math.max(0, Math.ceil(left)), last = Math.min(places.length - 1, Math.floor(right));
     const ends = box.layout.yaxis.range.map((end) => Number(end.toPrecision(4)));
@@ -52,10 +52,14 @@
       zoom = `${places[first].slice(3, 11)}..${places[last].slice(3, 11)}${tall ? `,${ends.join("..")}` : ""}`;
     }
     const address = new URL(location.href);
+    const before = address.searchParams.get("zoom") ?? "";
     if (zoom) address.searchParams.set("zoom", zoom);
     else address.searchParams.delete("zoom");
     history.replaceState(null, "", address);
-    for (const field of document.querySelectorAll('input[name="zoom"]')) field.value = zoom;
+    for (const field of document.querySelectorAll('input[name="zoom"]')) {
+      field.value = zoom;
+      if (resampled && zoom !== before) field.form.requestSubmit(); // for the values between those that are here
+    }
   }
 
   // A click on a mark leads to its job. Where a part is looked at, it may be the first of two that bring back the whole;
@@ -121,7 +125,7 @@
         const wanted = paper ? null : zoomed(meta.places);
         if (wanted) Plotly.relayout(box, wanted);
         if (!heard) box.on("plotly_relayout", (event) => {
-          if (Object.keys(event).some((key) => /^[xy]axis/.test(key))) remember(box, meta.places, whole);
+          if (Object.keys(event).some((key) => /^[xy]axis/.test(key))) remember(box, meta, whole);
         });
       }
     });
