@@ -20,7 +20,6 @@ from gprojci_service.training import repository, service
 from gprojci_service.training.summary import (
     BackendSummary,
     Spread,
-    late_gradient_norm,
     reference,
     statuses,
     summaries,
@@ -222,7 +221,7 @@ def _runs(report: TrainingReport) -> Table:
                 duration(run.seconds),
                 DASH if run.final_loss is None else _loss(run.final_loss),
                 _largest(run),
-                number(late_gradient_norm(run)),
+                number(run.late_gradient_norm),
                 fraction(run.final_dq_error),
                 seconds(run.step_seconds) if run.side_by_side == 1 else f"{number(run.side_by_side)} shared the device",
             )

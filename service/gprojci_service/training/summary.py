@@ -80,18 +80,11 @@ def _summary(backend: str, runs: list[TrainingRun], matched: Mapping[int, Traini
         loss_difference=spread(difference for difference, _ in pairs),
         compared_at=spread(step for _, step in pairs),
         largest_gradient_norm=spread(run.largest_gradient_norm for run in runs),
-        late_gradient_norm=spread(late_gradient_norm(run) for run in runs),
+        late_gradient_norm=spread(run.late_gradient_norm for run in runs),
         final_dq_error=spread(run.final_dq_error for run in final),
         step_seconds=spread(run.step_seconds for run in runs),
         alarm_step=spread(run.alarm_step for run in runs),
     )
-
-
-def late_gradient_norm(run: TrainingRun) -> float | None:
-    """Largest norm of all gradients in the second half of the run; None where it has no such point."""
-    norms = zip(run.curve.steps, run.curve.gradient_norm, strict=True)
-    late = [norm for step, norm in norms if step > run.steps / 2]
-    return max(late, key=lambda norm: norm if math.isfinite(norm) else math.inf, default=None)
 
 
 def statuses(found: Iterable[str]) -> tuple[tuple[str, int], ...]:

@@ -252,6 +252,16 @@ class TrainingRun:
     """First step at which `capture.watch` would have warned; null if never, or where it did not watch."""
 
     @property
+    def late_gradient_norm(self) -> float | None:
+        """Largest norm of all gradients in the second half, NaN as infinity; None where there is no such point.
+
+        The largest of all is mostly that of the first steps, and says nothing of what came later.
+        """
+        norms = zip(self.curve.steps, self.curve.gradient_norm, strict=True)
+        late = [math.inf if math.isnan(norm) else norm for step, norm in norms if step > self.steps / 2]
+        return max(late, default=None)
+
+    @property
     def final_dq_error(self) -> float | None:
         """Error of dq in the worst head of all layers at the last measured step, a fraction; None when not measured."""
         columns = [layer.dq_error_worst for layer in self.layers if layer.dq_error_worst]

@@ -1,6 +1,5 @@
 """A training report as text: one line per backend, the median, lowest and highest values of its completed runs."""
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -41,17 +40,11 @@ def _row(runs: list[TrainingRun]) -> tuple[str, ...]:
         f"{len(completed)} of {len(runs)}",
         _spread((run.final_loss for run in completed), "{:.4f}"),
         _spread((run.largest_gradient_norm for run in completed), "{:.3g}"),
-        _spread((_late_gradient_norm(run) for run in completed), "{:.3g}"),
+        _spread((run.late_gradient_norm for run in completed), "{:.3g}"),
         _spread((run.final_dq_error for run in completed), "{:.3%}"),
         _spread((run.largest_dq_error for run in completed), "{:.3%}"),
         _spread((None if run.step_seconds is None else 1e3 * run.step_seconds for run in completed), "{:.3g} ms"),
     )
-
-
-def _late_gradient_norm(run: TrainingRun) -> float | None:
-    """Largest norm in the second half: the largest of all is mostly that of the first steps, and says nothing later."""
-    norms = zip(run.curve.steps, run.curve.gradient_norm, strict=True)
-    return max((norm for step, norm in norms if step > run.steps / 2 and not math.isnan(norm)), default=None)
 
 
 def _never_begun(run: TrainingRun) -> bool:
