@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gprojci_service.gate.decision import decide
-from gprojci_service.pages.findings import view
-from gprojci_suite.contract.manifest import GateRule, GateSettings
+from gprojci_service.pages.findings import metric_of_limit, view
+from gprojci_suite.contract.manifest import GATE_LIMITS, GateRule, GateSettings
 from gprojci_suite.contract.report import Report
 
 CASE = "1x4x1024x64.causal.bfloat16"
@@ -179,3 +179,13 @@ def test_pages_show_each_in_its_unit(make_report, key, value, limit, base, shown
         | {"required": True}
     )
     assert (found.value, found.limit, found.text) == shown
+
+
+def test_every_limit_knows_the_curve_on_which_its_failures_are_marked():
+    curves = {key: metric_of_limit(key) for key in GATE_LIMITS}
+    without = [key for key, metric in curves.items() if metric is None]
+    assert without == ["dq_symmetry_ceiling", "spilled_registers_ceiling", "repeat_spread_ceiling"]
+    assert curves["dk_worst_ceiling"] == "dk_error_worst"
+    assert {curves["step_overhead_increase"], curves["step_overhead_ceiling"]} == {"step_ratio_anchor"}
+    assert {curves["kernel_time_increase"]} == {"forward_backward_ratio_anchor"}
+    assert {curves["peak_memory_increase"], curves["peak_memory_overhead_ceiling"]} == {"peak_memory"}

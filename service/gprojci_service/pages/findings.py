@@ -24,6 +24,15 @@ _LABELS = {
     "repeat_spread_ceiling": "Difference between repeats",
 }
 
+_METRICS = {
+    "kernel_time_increase": "forward_backward_ratio_anchor",
+    "kernel_overhead_ceiling": "forward_backward_ratio_anchor",
+    "step_overhead_increase": "step_ratio_anchor",
+    "step_overhead_ceiling": "step_ratio_anchor",
+    "peak_memory_increase": "peak_memory",
+    "peak_memory_overhead_ceiling": "peak_memory",
+}
+
 
 def label(key: str) -> str:
     """A gate key in words: dq_error_ceiling → 'dQ error, median'."""
@@ -141,13 +150,8 @@ def limit_of_metric(policy: Mapping[str, Any] | None, metric: str) -> float | No
 def metric_of_limit(key: str) -> str | None:
     """The metric of series that a gate's key limits; None where no series follows it."""
     name, _, kind = key.partition("_")
-    return {
-        "error_ceiling": f"{name}_error",
-        "error_ratio": f"{name}_error",
-        "worst_ceiling": f"{name}_error_worst",
-        "time_increase": "forward_backward_ratio_anchor",
-        "overhead_ceiling": "forward_backward_ratio_anchor",
-    }.get(kind)
+    errors = {"error_ceiling": "error", "error_ratio": "error", "worst_ceiling": "error_worst"}
+    return f"{name}_{errors[kind]}" if kind in errors else _METRICS.get(key)
 
 
 def policy_words(verdict: Verdict | None) -> str:
