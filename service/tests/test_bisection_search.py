@@ -107,3 +107,14 @@ def test_times_are_judged_by_the_interval_of_head_over_base(make_report):
     (found,) = evidence.observations(Report.from_json(make_report(time=(1.04, 1.08))), "forward_backward_seconds")
     assert [evidence.word(found, limit) for limit in (1.03, 1.06, 1.09)] == ["bad", "unsure", "good"]
     assert evidence.observations(Report.from_json(make_report(time=None)), "forward_backward_seconds") == []
+
+
+@pytest.mark.parametrize(("head", "word"), [(1009, "good"), (1011, "bad"), (500, "good")])
+def test_memory_is_judged_by_its_peak_over_the_bases(make_report, head, word):
+    report = make_report()
+    for measurement, peak in zip(report["throughput"]["measurements"], (head, 1000), strict=True):
+        measurement["peak_memory_bytes"] = peak
+    (found,) = evidence.observations(Report.from_json(report), "peak_memory")
+    assert (found.ratio, found.low, found.high) == (head / 1000,) * 3
+    assert evidence.word(found, evidence.first_threshold("peak_memory")) == word
+    assert evidence.observations(Report.from_json(make_report()), "peak_memory") == [], "a CPU tells nothing of it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gprojci_service.gate.decision import decide
-from gprojci_service.pages.findings import metric_of_limit, view
+from gprojci_service.pages.findings import limit_of_metric, metric_of_limit, view
 from gprojci_suite.contract.manifest import GATE_LIMITS, GateRule, GateSettings
 from gprojci_suite.contract.report import Report
 
@@ -184,7 +184,11 @@ def test_pages_show_each_in_its_unit(make_report, key, value, limit, base, shown
 def test_every_limit_knows_the_curve_on_which_its_failures_are_marked():
     curves = {key: metric_of_limit(key) for key in GATE_LIMITS}
     without = [key for key, metric in curves.items() if metric is None]
-    assert without == ["dq_symmetry_ceiling", "spilled_registers_ceiling", "repeat_spread_ceiling"]
+    assert without == ["spilled_registers_ceiling", "repeat_spread_ceiling"]
+    assert curves["dq_symmetry_ceiling"] == "dq_symmetry"
+    assert limit_of_metric({"dq_symmetry_ceiling": 0.002}, "dq_symmetry") == 0.002
+    assert limit_of_metric({"dk_worst_ceiling": 0.5}, "dk_error_worst") == 0.5
+    assert limit_of_metric({"dk_error_ratio": 1.05}, "dk_error") is None
     assert curves["dk_worst_ceiling"] == "dk_error_worst"
     assert {curves["step_overhead_increase"], curves["step_overhead_ceiling"]} == {"step_ratio_anchor"}
     assert {curves["kernel_time_increase"]} == {"forward_backward_ratio_anchor"}

@@ -266,6 +266,16 @@ def test_a_step_that_this_backend_did_not_take_is_neutral(make_report):
     )
 
 
+def test_responses_of_dq_to_a_key_shift_become_points(make_report):
+    summary = [moved(0.001), moved(0.75, response="dk_row_sum"), moved(0.002, revision="base")]
+    report = Report.from_json(make_report(symmetry={"responses": [], "summary": summary}))
+    found = [point for point in points(report) if point.metric == "dq_symmetry"]
+    assert [(point.revision, point.case, point.unit, point.value, point.count) for point in found] == [
+        ("head", "late-keybias", "fraction", 0.001, 1),
+        ("base", "late-keybias", "fraction", 0.002, 1),
+    ]
+
+
 def test_peak_memory_becomes_points(make_report):
     report = make_report()
     for measurement, peak in zip(report["throughput"]["measurements"], (3 * 2**20, None), strict=True):

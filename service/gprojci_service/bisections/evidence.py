@@ -1,6 +1,7 @@
 """What a report says of one metric at head over base: a ratio with its interval, and whether that is good or bad.
 
 Accuracy: the error over the base's, its interval widened by the run-to-run spread that either showed in the session.
+Memory: the peak over the base's, which is the same in every run.
 Time: the interval of the paired ratio, as the ruler gives it.
 """
 
@@ -16,9 +17,12 @@ from gprojci_suite.contract.vocabulary import PASSES, TENSORS
 
 ACCURACY_METRICS = tuple(f"{tensor}_{kind}" for tensor in TENSORS for kind in ("error", "error_worst"))
 TIME_METRICS = (*(f"{name}_seconds" for name in PASSES), "step_seconds")
-METRICS = ACCURACY_METRICS + TIME_METRICS
+MEMORY_METRIC = "peak_memory"
+METRICS = (*ACCURACY_METRICS, MEMORY_METRIC, *TIME_METRICS)
 # Errors of the same code differ far less than this from run to run.
 LEAST_ERROR_RATIO = 1.05
+# What an allocator rounds up to is less.
+LEAST_MEMORY_RATIO = 1.01
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Observation:
 
 def observations(report: Report, metric: str) -> list[Observation]:
     """Every pair of head and base in the report that has this metric, one of `METRICS`."""
+    if metric == MEMORY_METRIC:
+        return list(_memory(report))
     return list(_errors(report, metric) if metric in ACCURACY_METRICS else _times(report, metric))
 
 
@@ -68,6 +74,14 @@ def _ratio(head: float, base: float) -> float:
     return head / base
 
 
+def _memory(report: Report) -> Iterator[Observation]:
+    peaks = report.peak_memory()
+    for (backend, revision, case), peak in peaks.items():
+        base = peaks.get((backend, "base", case))
+        if revision == "head" and base is not None:
+            yield Observation(backend, case, peak / base, peak / base, peak / base)
+
+
 def _times(report: Report, metric: str) -> Iterator[Observation]:
     passed = metric.removesuffix("_seconds")
     section = report.step if passed == "step" else report.throughput
@@ -85,6 +99,8 @@ def pick(found: list[Observation], backend: str | None, case: str | None) -> Obs
 
 def first_threshold(metric: str) -> float:
     """The ratio from which on the bad commit counts as worse at all."""
+    if metric == MEMORY_METRIC:
+        return LEAST_MEMORY_RATIO
     return LEAST_ERROR_RATIO if metric in ACCURACY_METRICS else 1.0
 
 

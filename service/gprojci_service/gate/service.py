@@ -160,7 +160,8 @@ def _note_regressions(session: Session, job: Job, made: Decision, series: dict[S
 def _series_key(finding: Finding) -> SeriesKey:
     """The series that a ceiling is about; ratios to the base have none of their own."""
     tensor, _, kind = finding.limit_key.partition("_")
-    metric = {"error_ceiling": f"{tensor}_error", "worst_ceiling": f"{tensor}_error_worst"}.get(kind, "")
+    kinds = {"error_ceiling": "error", "worst_ceiling": "error_worst", "symmetry_ceiling": "symmetry"}
+    metric = f"{tensor}_{kinds[kind]}" if kind in kinds else ""
     if finding.limit_key == "kernel_overhead_ceiling":
         metric = "forward_backward_ratio_anchor"
     elif finding.limit_key == "step_overhead_ceiling":

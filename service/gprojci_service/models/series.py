@@ -21,7 +21,7 @@ class Series(Keyed, Base):
     case: Mapped[str]
     """Input set or shape × dtype × mask."""
     metric: Mapped[str]
-    """dq_error, dk_error, dv_error, o_error (medians over slices), their `_worst`, forward_seconds,
+    """dq_error, dk_error, dv_error, o_error (medians over slices), their `_worst`, dq_symmetry, forward_seconds,
     backward_seconds, forward_backward_seconds, step_seconds, `…_ratio_anchor`, and peak_memory."""
     unit: Mapped[str]
     """fraction, seconds, ratio or bytes."""

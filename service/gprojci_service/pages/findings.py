@@ -24,6 +24,12 @@ _LABELS = {
     "repeat_spread_ceiling": "Difference between repeats",
 }
 
+_KINDS = {
+    "error_ceiling": "error",
+    "error_ratio": "error",
+    "worst_ceiling": "error_worst",
+    "symmetry_ceiling": "symmetry",
+}
 _METRICS = {
     "kernel_time_increase": "forward_backward_ratio_anchor",
     "kernel_overhead_ceiling": "forward_backward_ratio_anchor",
@@ -142,7 +148,8 @@ def limit_of_metric(policy: Mapping[str, Any] | None, metric: str) -> float | No
         over = policy.get(over_anchor.get(metric.removesuffix("_ratio_anchor"), ""))
         return None if over is None else 1.0 + float(over)
     name, _, kind = metric.partition("_")
-    key = {"error": f"{name}_error_ceiling", "error_worst": f"{name}_worst_ceiling"}.get(kind)
+    ceiling = next((key for key, of in _KINDS.items() if of == kind and key.endswith("_ceiling")), None)
+    key = f"{name}_{ceiling}" if ceiling else None
     limit = policy.get(key) if key else None
     return None if limit is None else float(limit)
 
@@ -150,8 +157,7 @@ def limit_of_metric(policy: Mapping[str, Any] | None, metric: str) -> float | No
 def metric_of_limit(key: str) -> str | None:
     """The metric of series that a gate's key limits; None where no series follows it."""
     name, _, kind = key.partition("_")
-    errors = {"error_ceiling": "error", "error_ratio": "error", "worst_ceiling": "error_worst"}
-    return f"{name}_{errors[kind]}" if kind in errors else _METRICS.get(key)
+    return f"{name}_{_KINDS[kind]}" if kind in _KINDS else _METRICS.get(key)
 
 
 def policy_words(verdict: Verdict | None) -> str:

@@ -165,6 +165,8 @@ def metric(name: str) -> str:
             return f"{tensor(key)} error, median"
         if name in (f"{key}_error_worst", f"{key}_worst"):
             return f"{tensor(key)} error, worst slice"
+        if name == f"{key}_symmetry":
+            return f"{tensor(key)} response to a key shift"
     for key in ("forward_backward", "forward", "backward", "step"):
         if name.startswith(f"{key}_"):
             against = (
@@ -181,7 +183,7 @@ _BY_UNIT: dict[str, Callable[[float | None], str]] = {
     "bytes": memory,
 }
 _METRIC_KEYS = re.compile(
-    r"\b(?:(?:dq|dk|dv|o)_(?:error_worst|error|worst)"
+    r"\b(?:(?:dq|dk|dv|o)_(?:error_worst|error|worst|symmetry)"
     r"|peak_memory|(?:forward_backward|forward|backward|step)_(?:seconds|ratio_anchor|ratio))\b"
 )
 

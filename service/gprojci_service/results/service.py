@@ -216,8 +216,8 @@ class Point:
 
 
 def points(report: SuiteReport) -> Iterator[Point]:
-    """The values of a report that are followed over commits: medians, worst slices, times and peak memory of attention
-    and of training steps, ratios to the anchor."""
+    """The values of a report that are followed over commits: medians, worst slices, responses of dQ to a shift of the
+    keys, times and peak memory of attention and of training steps, ratios to the anchor."""
     for line in report.accuracy.summary if report.accuracy else ():
         count = line.slices - line.vanishing
         yield Point(
@@ -234,6 +234,10 @@ def points(report: SuiteReport) -> Iterator[Point]:
             None,
             count,
         )
+    for moved in report.symmetry.summary if report.symmetry else ():
+        if moved.response == "dq_key_shift":
+            where, count = (moved.backend, moved.revision, moved.case), moved.slices - moved.vanishing
+            yield Point(*where, "dq_symmetry", "fraction", moved.median, None, None, count)
     for timing in report.throughput.measurements if report.throughput else ():
         yield Point(
             timing.backend,
