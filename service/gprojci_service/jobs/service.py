@@ -252,12 +252,6 @@ def _moved(session: Session, job: Job) -> str:
     return f"pull request {pull_request.number} is at commit {pull_request.head_sha[:10]} now"
 
 
-def approved_pull_request(session: Session, job_id: int) -> PullRequest | None:
-    """The pull request of a job whose commit was built only for an approval: GitHub is asked for its head once more."""
-    pull_request = _pull_request(session, get(session, job_id))
-    return pull_request if pull_request is not None and pull_request.untrusted else None
-
-
 def withdraw(session: Session, job_id: int, reason: str) -> None:
     """Cancels a job whose approval does not carry, unless it has ended."""
     job = _locked(session, job_id)
