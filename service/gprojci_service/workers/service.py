@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from gprojci_service.errors import LeaseLost, WorkerNotFound, WorkerReplaced
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
-from gprojci_service.models import Attempt, LogChunk, Project, PullRequest, Worker, now
+from gprojci_service.models import Attempt, LogChunk, PullRequest, Worker, now
 from gprojci_service.projects import service as projects
 from gprojci_service.settings import Settings
 from gprojci_service.workers import repository
@@ -135,8 +135,7 @@ def claim(session: Session, settings: Settings, request: Claim) -> HandedOut | N
     taken = None if worker.draining_at else jobs.claim(session, settings, worker, request.claim_id, request.job_id)
     if taken is None:
         return None
-    attempt, job = taken
-    project = session.get_one(Project, job.project_id)
+    attempt, job, project = taken
     pull_request = session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
     claimed = Claimed(
         attempt=ClaimedAttempt(
