@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from alembic import context
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, create_engine, text
 
 from gprojci_service.models import Base
+
+_MIGRATING = 7_306_088_401
+"""Number of an advisory lock: nobody else's."""
 
 
 def _run(connection: Connection) -> None:
@@ -20,8 +24,29 @@ def _run(connection: Connection) -> None:
         compare_type=True,
         transaction_per_migration=True,
     )
-    with _without_foreign_keys(connection), context.begin_transaction():
+    with _alone(connection), _without_foreign_keys(connection), context.begin_transaction():
         context.run_migrations()
+
+
+@contextmanager
+def _alone(connection: Connection) -> Iterator[None]:
+    """On PostgreSQL, waits until nobody else migrates this database; who comes second then finds nothing to do.
+
+    It asks again and again, for an index that is made concurrently waits for whoever waits in the database.
+    """
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    while not connection.scalar(text(f"SELECT pg_try_advisory_lock({_MIGRATING})")):
+        connection.rollback()
+        time.sleep(0.2)
+    connection.commit()  # the lock is the connection's, not the transaction's
+    try:
+        yield
+    finally:
+        connection.rollback()
+        connection.execute(text(f"SELECT pg_advisory_unlock({_MIGRATING})"))
+        connection.commit()
 
 
 @contextmanager

@@ -64,6 +64,21 @@ def test_a_unit_starts_what_is_there_under_settings_that_are_there(name: str) ->
     assert re.search(r"^(User=gprojci|DynamicUser=yes)", UNITS[name], re.MULTILINE)
 
 
+@pytest.mark.parametrize(("name", "service"), [("web", "web"), ("tasks", "tasks"), ("worker@", "worker")])
+def test_a_unit_has_the_secrets_that_compose_has(name: str, service: str) -> None:
+    credentials = set(re.findall(r"^LoadCredential=(\w+):", UNITS[f"gprojci-{name}.service"], re.MULTILINE))
+    assert credentials == set(COMPOSE["services"][service]["secrets"]) - {"github-app-key"}
+
+
+@pytest.mark.parametrize("name", ["web", "tasks"])
+def test_what_works_on_the_database_waits_for_its_schema(name: str) -> None:
+    unit = UNITS[f"gprojci-{name}.service"]
+    for first in ("After", "Requires"):
+        assert "gprojci-migrate.service" in re.findall(rf"^{first}=(.+)$", unit, re.MULTILINE)[0].split()
+    assert [container["command"] for container in PODS[name]["initContainers"]] == [["gprojci", "migrate"]]
+    assert COMPOSE["services"][name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+
+
 def test_the_timetable_has_one_unit_and_one_pod() -> None:
     assert [name for name, text in UNITS.items() if "--beat" in text] == ["gprojci-tasks.service"]
     assert [name for name, pod in PODS.items() if "--beat" in str(pod)] == ["tasks"]

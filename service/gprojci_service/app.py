@@ -6,6 +6,7 @@ import gc
 import logging
 from typing import Any
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
@@ -42,11 +43,15 @@ from gprojci_service.sharing.endpoints import router as sharing
 from gprojci_service.training.endpoints import router as training
 from gprojci_service.webhooks.endpoints import router as webhooks
 from gprojci_service.webhooks.intake import Intake
+from gprojci_service.workers.endpoints import claim_router as claims
 from gprojci_service.workers.endpoints import list_router as workers
 from gprojci_service.workers.endpoints import report_router as worker_reports
 from gprojci_service.workers.endpoints import router as worker_api
 
 logger = logging.getLogger(__name__)
+
+_ASKING_GITHUB = 40
+"""Claims of a process that may wait for GitHub at the same time, in threads of their own; more wait for these."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -65,6 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.rate_limits = RateLimits(settings.broker_url)
     app.state.context, app.state.settings, app.state.database = context, settings, context.database
     app.state.intake = Intake(context.database)
+    app.state.asking_github = CapacityLimiter(_ASKING_GITHUB)
     public = (
         projects,
         jobs,
@@ -85,6 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     # Routes are tried in this order: first what comes in bursts, then what people wait for.
     app.include_router(webhooks)
+    app.include_router(claims, prefix="/api/v1")
     app.include_router(worker_api, prefix="/api/v1")
     app.include_router(pages.router, include_in_schema=False)
     for router in (*public, worker_reports, worker_inputs):

@@ -82,6 +82,24 @@ def test_every_operation_needs_its_scope(service):
     assert tried == set(NEEDS)
 
 
+def test_a_claim_that_can_be_read_needs_its_scope(service):
+    """It looks at its token by itself; the walk above sends no bodies."""
+    with service.context.database.session(writes=True) as session:
+        by_scope = {scope: access.create_token(session, scope, scope)[1] for scope in SCOPES}
+    claim = {"worker": "host-1", "claim_id": "claim-one"}
+
+    def status(headers):
+        return service.client.post("/api/v1/worker/claim", json=claim, headers=headers).status_code
+
+    assert (status({}), status(bearer("gpci_wrong"))) == (401, 401)
+    assert {scope: status(bearer(secret)) for scope, secret in by_scope.items()} == {
+        "worker": 404,  # it is let in, and has not said hello
+        "read": 403,
+        "write": 403,
+        "admin": 403,
+    }
+
+
 def test_every_page_needs_a_session_where_reading_is_closed(service):
     service.settings.public_read = False
     paths = [

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from gprojci_service.jobs.tasks import reap
-from gprojci_service.models import Attempt, Job, LogChunk, Report, Worker, now
+from gprojci_service.models import Attempt, Job, LogChunk, Report, Token, Worker, now
 
 MANIFESTS = {"head": "x", "base": "x"}
 SAYINGS = (
@@ -73,6 +73,20 @@ def test_a_job_that_another_claim_holds_is_passed_over_and_not_waited_for(servic
     with service.context.database.session(writes=True) as another:
         another.execute(select(Job).where(Job.id == job_id).with_for_update())
         assert service.claim().json()["job"]["head_sha"] == "c" * 40
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_workers_with_one_token_do_not_wait_for_each_other(service, job_id):
+    """Its row, where its last use is noted, is locked by another request."""
+    with service.context.database.session(writes=True) as session:
+        session.execute(update(Token).values(last_used_at=None))
+    with service.context.database.session(writes=True) as another, ThreadPoolExecutor(1) as pool:
+        another.execute(select(Token).with_for_update())
+        assert pool.submit(service.claim).result(timeout=10).json()["job"]["id"] == job_id
+    assert service.worker("/alive", {"worker": "host-1"}).status_code == 200
+    with service.context.database.session(writes=False) as session:
+        used = session.scalar(select(Token.last_used_at).where(Token.scope == "worker"))
+    assert now() - used < timedelta(minutes=1)
 
 
 def test_another_hardware_class_gets_nothing(service, job_id):

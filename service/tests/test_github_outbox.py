@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 from github_server import Fault
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from gprojci_service.github import outbox
 from gprojci_service.github.outgoing import Answer
 from gprojci_service.jobs.tasks import reap
-from gprojci_service.models import GithubReport, Project, now
+from gprojci_service.models import Attempt, GithubReport, Job, Project, now
 from gprojci_service.retries import next_attempt
 from gprojci_service.settings import load_settings
 
@@ -337,3 +339,30 @@ def test_a_claim_outlives_an_outage_of_github(service, github, push_payload):
     answer = service.claim()
     assert (answer.status_code, answer.json()["project"]["clone_token"]) == (200, None)
     assert service.jobs()[0]["state"] == "running"
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_claims_that_wait_for_github_hold_nobody_up(service, github, push_payload):
+    """More of them than there are threads and connections for requests."""
+    claims = 45
+    service.deliver("push", push_payload())
+    service.work_off()
+    service.hello()
+    with service.context.database.session(writes=True) as session:
+        session.execute(update(Project).values(private=True))
+        about = {"project_id": 1, "kind": "push", "head_sha": NEXT, "hardware": "cpu"}
+        session.add_all(Job(dedup_key=f"another {number}", **about) for number in range(claims - 1))
+
+    def running():
+        with service.context.database.session(writes=False) as session:
+            return session.scalar(select(func.count()).select_from(Attempt))
+
+    with ThreadPoolExecutor(claims + 1) as pool:
+        with github.lock:  # it answers nobody
+            asked = [pool.submit(service.claim) for _ in range(claims)]
+            give_up = time.monotonic() + 10  # GitHub is given up for silent after 15
+            while running() < claims and time.monotonic() < give_up:
+                time.sleep(0.05)
+            assert running() == claims
+            assert pool.submit(service.jobs).result(timeout=5)
+        assert all(one.result().json()["project"]["clone_token"] for one in asked)

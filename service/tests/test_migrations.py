@@ -14,16 +14,21 @@ from sqlalchemy import inspect, text
 from gprojci_service.context import Context
 from gprojci_service.database import alembic_config
 from gprojci_service.models import (
+    Attempt,
     Base,
     Commit,
     GithubReport,
     Job,
     Project,
+    PullRequest,
     Regression,
     RegressionEvent,
     RegressionSeries,
     Series,
+    Token,
     Verdict,
+    Worker,
+    now,
 )
 from gprojci_service.settings import migrations_directory
 
@@ -37,11 +42,7 @@ def test_migrations_and_models_agree(settings):
 def test_migrating_twice_changes_nothing_and_down_removes_everything(settings):
     context = Context.open(settings)
     context.database.migrate()
-    config = alembic_config()
-    with context.database.engine.connect() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "base")
-        connection.commit()
+    go_to(context, "base")
     assert set(inspect(context.database.engine).get_table_names()) <= {"alembic_version"}
 
 
@@ -112,6 +113,67 @@ def test_regressions_of_the_older_schema_are_carried_over(settings):
         assert (event.kind, event.author) == ("opened", "gprojci")
         assert session.query(Verdict).one().failed == [["gproj", "", "dq_error_ceiling"]]
         regression.state = "reopened"  # which the older schema did not know
+
+
+def test_what_a_token_may_do_it_still_may_after_the_way_up_and_no_more_after_the_way_down(settings):
+    """Tokens of scope `write` could do everything; there was no `read`."""
+    context = Context.open(settings)
+    with context.database.session(writes=True) as session:
+        session.add_all(Token(name=scope, scope=scope, hash=scope) for scope in ("worker", "read", "write", "admin"))
+    assert scopes_after(context, "0013") == {"worker": "worker", "admin": "write"}
+    assert scopes_after(context, "head") == {"worker": "worker", "admin": "admin"}
+
+
+def test_what_the_older_schema_cannot_say_is_said_otherwise_on_the_way_down(settings):
+    """A draft's job, an attempt that was handed back, a report about a pull request."""
+    context = Context.open(settings)
+    with context.database.session(writes=True) as session:
+        session.add(Project(name="o/r", clone_url="https://github.com/o/r.git"))
+        session.flush()
+        where = {"head_sha": "a" * 40, "head_ref": "topic", "base_sha": "b" * 40, "base_ref": "main"}
+        about = {"hardware": "cpu", "device": "cpu", "device_name": "x", "boot_id": "x", "environment": {}}
+        of_project = {"project_id": 1, "kind": "push", "head_sha": "a" * 40, "hardware": "cpu"}
+        session.add_all(
+            [
+                PullRequest(project_id=1, number=7, title="x", **where),
+                Worker(name="w", **about),
+                Job(dedup_key="1", state="draft", **of_project),
+                Job(dedup_key="2", state="queued", **of_project),
+            ]
+        )
+        session.flush()
+        times = {"lease_expires_at": now(), "deadline_at": now()}
+        session.add(Attempt(job_id=2, worker_id=1, number=1, claim_id="x", state="returned", steps=[], **times))
+        told = {"phase": "created", "method": "POST", "path": "/x", "payload": {}}
+        session.add_all(
+            [
+                GithubReport(job_id=2, kind="check_run", **told),
+                GithubReport(pull_request_id=1, kind="comment", **told),
+            ]
+        )
+    go_to(context, "0004")
+    with context.database.engine.connect() as connection:
+        found = {
+            table: connection.execute(text(f"SELECT {column} FROM {table} ORDER BY id")).scalars().all()
+            for table, column in (("job", "state"), ("attempt", "state"), ("github_report", "kind"))
+        }
+    assert found == {"job": ["cancelled", "queued"], "attempt": ["lost"], "github_report": ["check_run"]}
+    context.database.migrate()
+
+
+def scopes_after(context, revision):
+    go_to(context, revision)
+    with context.database.engine.connect() as connection:
+        return dict(connection.execute(text("SELECT name, scope FROM token")).all())
+
+
+def go_to(context, revision):
+    """Up or down to a revision."""
+    config = alembic_config()
+    with context.database.engine.connect() as connection:
+        config.attributes["connection"] = connection
+        (command.upgrade if revision == "head" else command.downgrade)(config, revision)
+        connection.commit()
 
 
 def test_alembic_alone_takes_the_address_from_the_environment(tmp_path, monkeypatch):

@@ -97,9 +97,10 @@ def test_the_queue_stands_in_the_order_of_claiming(tmp_path: Path) -> None:
     claimed = []
     with app.state.database.session(writes=True) as session:
         while (turn := next_queued(session, "cpu")) is not None:
-            turn.state, turn.started_at = "running", datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=len(claimed))
+            job, _ = turn
+            job.state, job.started_at = "running", datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=len(claimed))
             session.flush()
-            claimed.append(turn.id)
+            claimed.append(job.id)
     assert [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', page)] == claimed
     assert claimed == [2, 4, 3, 5, 1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, create_engine, event, func, inspect, select, text
@@ -100,6 +103,21 @@ def test_a_database_of_an_earlier_release_is_brought_here_with_its_data(revision
         assert client.get(page).status_code == 200, page
     assert client.get("/api/v1/jobs/2").json()["state"] == "awaiting_approval"
     app.state.database.close()
+
+
+@pytest.mark.parametrize("empty_url", ["postgresql"], indirect=True)
+def test_where_several_migrate_at_once_one_does_it(empty_url: str) -> None:
+    """As web and tasks do where each begins with it."""
+    settings = {"DATABASE_URL": empty_url, "BROKER_URL": NO_BROKER, "WEBHOOK_SECRET": "x" * 16}
+    environment = {**os.environ, **{f"GPROJCI_{name}": value for name, value in settings.items()}}
+    command_line = [sys.executable, "-m", "gprojci_service", "migrate"]
+    started = [subprocess.Popen(command_line, env=environment, stderr=subprocess.PIPE) for _ in range(3)]
+    said = [process.communicate(timeout=100)[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], said
+    engine = create_engine(empty_url)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    engine.dispose()
 
 
 def test_there_is_a_database_of_each_release() -> None:

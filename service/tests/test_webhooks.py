@@ -6,7 +6,7 @@ import json
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import func, select
+from sqlalchemy import create_engine, func, select, text
 
 from gprojci_service.database import before_commit, send_after_commit
 from gprojci_service.errors import ConfigurationError
@@ -67,6 +67,19 @@ def test_while_redis_is_away_webhooks_are_taken_all_the_same(service, push_paylo
     service.context.queue.celery = celery_app("redis://127.0.0.1:1/0")
     assert service.deliver("push", push_payload()).status_code == 202
     assert count(service, WebhookDelivery) == 1
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_the_first_webhook_after_a_restart_of_the_database_is_taken(service, push_payload):
+    """GitHub sends none again by itself, and the connections that were kept are gone."""
+    assert service.jobs() == []
+    with create_engine(service.settings.database_url).connect() as another:
+        others = "pid <> pg_backend_pid() AND datname = current_database() AND backend_type = 'client backend'"
+        ended = another.execute(text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"))
+        assert len(ended.all()) >= 1
+    assert service.deliver("push", push_payload()).status_code == 202
+    service.work_off()
+    assert len(service.jobs()) == 1
 
 
 def test_redelivery_makes_no_second_job(service, push_payload):

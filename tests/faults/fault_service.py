@@ -238,7 +238,7 @@ class FaultyService(Processes):
     def ends_well(self, sha: str, since: float) -> list[tuple[Any, ...]]:
         """Waits for the commit's verdict and checks what no fault may break; returns its attempts.
 
-        No job is lost or stuck, no report or verdict stored twice, and nothing of dead attempts still runs.
+        No job is lost or stuck, no report or verdict stored twice; of dead attempts nothing runs and no file is left.
         """
         done = "SELECT 1 FROM verdict JOIN job ON job.id = job_id WHERE job.head_sha = %s AND state = 'finished'"
         left = LIMIT_SECONDS + 60 - (time.monotonic() - since)
@@ -255,6 +255,8 @@ class FaultyService(Processes):
         assert counts == (1, 1, 2), f"verdicts, reports, samples: {counts}\n{self.state()}"
         assert self.rows("SELECT verdict FROM verdict WHERE head_sha = %s", sha) == [("pass",)]
         self.wait("the attempts' processes are gone", lambda: not self.measuring(), 10)
+        scratches = Path(self.environment["GPROJCI_CACHE_DIR"]) / "attempts"
+        self.wait("their files are gone", lambda: not any(path.is_file() for path in scratches.rglob("*")), 10)
         tries = "SELECT a.state, a.failure_kind FROM attempt a JOIN job ON job.id = job_id WHERE head_sha = %s "
         return self.rows(tries + "ORDER BY a.number", sha)
 

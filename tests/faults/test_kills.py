@@ -33,7 +33,7 @@ def test_a_killed_process_loses_nothing(service: Any, step: str, part: str) -> N
     # Where nobody can be told for longer than the lease, an attempt may be lost although its worker is well.
     assert set(lost) <= {("lost", "lost_worker")}
     if part == "worker" and step in ("fetch", "build", "run"):
-        assert len(lost) == 1, "the worker that was started anew frees its attempt at once"
+        assert len(lost) == 1, "it costs one try: the worker's new start ends it, or its lease does"
 
 
 def runs(process: psutil.Process) -> bool:

@@ -49,7 +49,7 @@ def measure(settings: Settings, api: Api, job_id: int | None, stopping: Callable
         return
     logs.note(job=claimed["job"]["id"], attempt=claimed["attempt"]["number"])
     logger.info("claimed: %s %s", claimed["project"]["name"], claimed["job"]["head_sha"])
-    scratch = settings.cache_dir / "attempts" / f"{settings.worker_name}-{claimed['attempt']['id']}"
+    scratch = _scratches(settings) / str(claimed["attempt"]["id"])
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
@@ -65,6 +65,15 @@ def measure(settings: Settings, api: Api, job_id: int | None, stopping: Callable
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         logs.note()
+
+
+def clear_scratches(settings: Settings) -> None:
+    """Removes what killed attempts of this worker have left on the disk."""
+    shutil.rmtree(_scratches(settings), ignore_errors=True)
+
+
+def _scratches(settings: Settings) -> Path:
+    return settings.cache_dir / "attempts" / settings.worker_name
 
 
 def give_back(settings: Settings, api: Api, claimed: dict[str, Any], lifeline: Lifeline) -> None:

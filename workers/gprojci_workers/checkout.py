@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gprojci_workers import remote
+from gprojci_workers import isolation, remote
 from gprojci_workers.failure import AttemptFailed
 
 MANIFEST = "gprojci.toml"
@@ -147,9 +147,10 @@ class Repository:
         return done.stdout if done.returncode == 0 else ""
 
     def _run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Runs git, which does not outlive this process: the next one takes its lock of the clone."""
         try:
             return subprocess.run(
-                ["git", *arguments],
+                isolation.dying(["git", *arguments]),
                 cwd=cwd or self.directory,
                 env=self._environment(),
                 capture_output=True,

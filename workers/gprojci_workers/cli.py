@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from gprojci_workers import __version__, isolation, logs
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
+from gprojci_workers.attempt import clear_scratches
 from gprojci_workers.build import ruler_versions
 from gprojci_workers.doctor import examine
 from gprojci_workers.failure import AttemptFailed
@@ -103,6 +104,7 @@ def main(log_level: str, describe: bool, doctor: bool) -> None:
     except (ServiceRefused, ServiceUnreachable) as error:
         click.echo(f"gprojci-worker: {settings.service_url}: {error}", err=True)
         sys.exit(3)
+    clear_scratches(settings)
     click.echo(f"{settings.worker_name}: measuring for {settings.hardware} on {settings.device_name}")
     # Built from the settings, which are known to be right only now.
     from gprojci_workers.worker import app, listen, stop_listening

@@ -67,11 +67,16 @@ def wrap(command: list[str], *, network: bool, files: Files) -> tuple[list[str],
         files: what it finds of this host's files.
     """
     unshare = _unshare()
-    still = ["sh", "-c", _STILL, "sh", str(os.getpid())]
-    dies = ["setpriv", "--pdeathsig", "KILL", *still] if shutil.which("setpriv") else []
     if not unshare:
-        return [*dies, *command], False
-    return [*dies, *unshare, *([] if network else ["--net"]), *_APART, *_enclosed(files), *command], True
+        return dying(command), False
+    return dying([*unshare, *([] if network else ["--net"]), *_APART, *_enclosed(files), *command]), True
+
+
+def dying(command: list[str]) -> list[str]:
+    """A command that dies with the process that asks, wherever there is `setpriv`."""
+    if not shutil.which("setpriv"):
+        return command
+    return ["setpriv", "--pdeathsig", "KILL", "sh", "-c", _STILL, "sh", str(os.getpid()), *command]
 
 
 def is_possible() -> bool:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import psutil
 import pytest
 
 from gprojci_workers.checkout import Repository
@@ -110,6 +115,29 @@ def test_a_clone_that_was_killed_half_way_is_made_anew(origin, repository):
     (repository.directory / "objects").mkdir()
     repository.fetch(sha, None, None)
     assert repository.resolve(sha, None)[0].sha == sha
+
+
+def test_git_dies_with_its_worker(origin, tmp_path):
+    """Else it would write into a clone whose lock has gone to the next worker."""
+    running = tmp_path / "pid"
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(f'#!/bin/sh\necho $$ > "{running}.new"; mv "{running}.new" "{running}"; exec sleep 300\n')
+    git.chmod(0o755)
+    fetch = (
+        "from pathlib import Path; from gprojci_workers.checkout import Repository\n"
+        f"Repository(Path({str(tmp_path / 'cache')!r}), {origin.url!r}, None, private_network=True)"
+        f".fetch({'a' * 40!r}, None, None)"
+    )
+    environment = {**os.environ, "PATH": f"{git.parent}:{os.environ['PATH']}"}
+    worker = subprocess.Popen([sys.executable, "-c", fetch], env=environment)
+    while not running.exists():
+        time.sleep(0.02)
+        assert worker.poll() is None
+    process = psutil.Process(int(running.read_text()))
+    worker.kill()
+    worker.wait()
+    process.wait(timeout=10)
 
 
 def test_the_token_is_never_an_argument(origin, tmp_path):

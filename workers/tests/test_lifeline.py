@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import httpx
@@ -66,6 +67,32 @@ def test_a_refused_commit_is_not_built():
     assert service.beats[0]["patience"] > 0
     with pytest.raises(AttemptCancelled), lifeline.step("build"):
         pytest.fail("built")
+
+
+SAYS_NO = {
+    "lease": httpx.Response(409, json={"error": "LeaseLost", "detail": "it is lost"}),
+    "attempt": httpx.Response(404, json={"error": "AttemptNotFound", "detail": "there is none"}),
+    "cancelled": httpx.Response(200, json={"cancel": True, "lease_seconds": 60}),
+}
+SAYS_NOTHING = {"error": httpx.Response(503), "away": httpx.ConnectError("away")}
+
+
+@pytest.mark.parametrize("said", [*SAYS_NO, *SAYS_NOTHING])
+def test_an_attempt_is_given_up_where_the_service_says_so_and_goes_on_where_it_says_nothing(worker_settings, said):
+    asked = threading.Event()
+
+    def answer(_request):
+        asked.set()
+        given = (SAYS_NO | SAYS_NOTHING)[said]
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    api = Api(worker_settings)
+    api._client = httpx.Client(base_url="http://service", transport=httpx.MockTransport(answer))
+    with Lifeline(api, ATTEMPT) as lifeline:
+        assert asked.wait(timeout=10)
+    assert lifeline.should_stop() == (said in SAYS_NO)
 
 
 def test_a_report_is_sent_until_it_is_acknowledged(worker_settings):

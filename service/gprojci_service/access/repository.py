@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import (
@@ -35,6 +35,12 @@ def by_hash(session: Session, digest: str) -> Token | None:
 
 def by_id(session: Session, token_id: int) -> Token | None:
     return session.get(Token, token_id)
+
+
+def note_use(session: Session, token_id: int, moment: datetime) -> None:
+    """Notes when a token was used, unless another request does just now: all workers may have one and the same."""
+    free = select(Token.id).where(Token.id == token_id).with_for_update(skip_locked=True).scalar_subquery()
+    session.execute(update(Token).where(Token.id == free).values(last_used_at=moment))
 
 
 def all_tokens(session: Session) -> Sequence[Token]:

@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
 from gprojci_service.access import audit, rate_limits, repository, sessions
-from gprojci_service.database import get_session
+from gprojci_service.database import before_commit, get_session
 from gprojci_service.errors import Forbidden, InvalidRequest, TokenNotFound, Unauthorized
 from gprojci_service.models import Token, now
 from gprojci_service.models.token import SCOPES
@@ -99,7 +99,7 @@ def authenticate(session: Session, request: Request, scope: str) -> Token:
     if not includes(token.scope, scope):
         raise Forbidden(f"this token has scope {token.scope!r}, this needs {scope!r}")
     if token.last_used_at is None or now() - token.last_used_at > timedelta(minutes=1):
-        token.last_used_at = now()
+        before_commit(session, lambda: repository.note_use(session, token.id, now()))
     return token
 
 

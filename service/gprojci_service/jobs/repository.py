@@ -128,25 +128,28 @@ def _turns() -> Select[int, int]:
 
 _TURNS = _turns()
 _OLDEST = (
-    select(Job)
+    select(Job, Project)
+    .join(Project, Project.id == Job.project_id)
     .where(Job.hardware == bindparam("hardware"), Job.state == "queued", Job.priority == bindparam("priority"))
     .where(Job.project_id == bindparam("project_id"))
     .order_by(Job.id)
     .limit(1)
-    .with_for_update(skip_locked=True)
+    .with_for_update(of=Job, skip_locked=True)
 )
 
 
-def next_queued(session: Session, hardware: str) -> Job | None:
-    """The queued job of a hardware class whose turn it is, locked; one that another claim holds is passed over.
+def next_queued(session: Session, hardware: str) -> tuple[Job, Project] | None:
+    """The queued job of a hardware class whose turn it is, locked, and its project; one that another claim holds is
+    passed over.
 
     The most urgent first; among projects the one whose last job began longest ago; of a project the oldest. So a
     project with a thousand jobs keeps another's single one waiting for no more than one of them.
     """
     for project_id, priority in session.execute(_TURNS, {"hardware": hardware}).all():
         of = {"hardware": hardware, "project_id": project_id, "priority": priority}
-        if (found := session.scalar(_OLDEST, of)) is not None:
-            return found
+        if (found := session.execute(_OLDEST, of).first()) is not None:
+            job, project = found
+            return job, project
     return None
 
 

@@ -252,12 +252,6 @@ def _moved(session: Session, job: Job) -> str:
     return f"pull request {pull_request.number} is at commit {pull_request.head_sha[:10]} now"
 
 
-def approved_pull_request(session: Session, job_id: int) -> PullRequest | None:
-    """The pull request of a job whose commit was built only for an approval: GitHub is asked for its head once more."""
-    pull_request = _pull_request(session, get(session, job_id))
-    return pull_request if pull_request is not None and pull_request.untrusted else None
-
-
 def withdraw(session: Session, job_id: int, reason: str) -> None:
     """Cancels a job whose approval does not carry, unless it has ended."""
     job = _locked(session, job_id)
@@ -336,7 +330,7 @@ def _set_first_state(session: Session, job: Job) -> None:
 
 def claim(
     session: Session, settings: Settings, worker: Worker, claim_id: str, job_id: int | None
-) -> tuple[Attempt, Job] | None:
+) -> tuple[Attempt, Job, Project] | None:
     """Gives a worker the queued job of its hardware class whose turn it is, else None.
 
     Which one a message told it of does not matter while others wait: there are as many messages as jobs.
@@ -345,14 +339,15 @@ def claim(
     """
     known = repository.attempt_by_claim(session, claim_id)
     if known is not None:
-        return (known, get(session, known.job_id)) if known.state == "running" else None
-    job = repository.next_queued(session, worker.hardware) or _told(session, worker, job_id)
-    while job is not None and job.approved_at is not None and (moved := _moved(session, job)):
-        _cancelled_by_event(session, job, f"{moved}: the approval was of commit {job.head_sha[:10]}")
+        return (known, *_with_project(session, get(session, known.job_id))) if known.state == "running" else None
+    found = repository.next_queued(session, worker.hardware) or _told(session, worker, job_id)
+    while found is not None and (moved := _moved_since_approval(session, found[0])):
+        _cancelled_by_event(session, found[0], moved)
         session.flush()
-        job = repository.next_queued(session, worker.hardware)
-    if job is None:
+        found = repository.next_queued(session, worker.hardware)
+    if found is None:
         return None
+    job, project = found
     moment, first = now(), job.started_at is None
     attempt = Attempt(
         job_id=job.id,
@@ -371,13 +366,24 @@ def claim(
         github.started(session, job)
     logs.note(job=job.id, attempt=attempt.number)
     logger.info("claimed by %s", worker.name)
-    return attempt, job
+    return attempt, job, project
 
 
-def _told(session: Session, worker: Worker, job_id: int | None) -> Job | None:
+def _moved_since_approval(session: Session, job: Job) -> str:
+    moved = _moved(session, job) if job.approved_at is not None else ""
+    return f"{moved}: the approval was of commit {job.head_sha[:10]}" if moved else ""
+
+
+def _told(session: Session, worker: Worker, job_id: int | None) -> tuple[Job, Project] | None:
     """The job of a message, which another transaction may only have held for a moment."""
     job = repository.locked(session, job_id) if job_id is not None else None
-    return job if job is not None and job.state == "queued" and job.hardware == worker.hardware else None
+    if job is None or job.state != "queued" or job.hardware != worker.hardware:
+        return None
+    return _with_project(session, job)
+
+
+def _with_project(session: Session, job: Job) -> tuple[Job, Project]:
+    return job, session.get_one(Project, job.project_id)
 
 
 def held_attempt(session: Session, attempt_id: int, fencing_token: int) -> Attempt:

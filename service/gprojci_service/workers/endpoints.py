@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.types import Message
 
-from gprojci_service.access.service import SessionDep, authorize_worker, require_read, require_worker, require_write
+from gprojci_service.access.service import (
+    SessionDep,
+    authenticate,
+    authorize_worker,
+    require_read,
+    require_worker,
+    require_write,
+)
 from gprojci_service.identifier import RowId
 from gprojci_service.jobs import approvals
 from gprojci_service.jobs import service as jobs
@@ -34,6 +43,7 @@ from gprojci_service.workers.schemas import (
     Welcome,
     WorkerOut,
 )
+from gprojci_service.workers.service import HandedOut
 
 
 class ReportRoute(APIRoute):
@@ -57,7 +67,25 @@ class ReportRoute(APIRoute):
         return handle
 
 
+class ClaimRoute(APIRoute):
+    """Looks at the token in the claim's own transaction; of a body that nobody can read, before that is said."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler of a request."""
+        answer = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except RequestValidationError:
+                await run_in_threadpool(authorize_worker, request)
+                raise
+
+        return handle
+
+
 router = APIRouter(prefix="/worker", tags=["worker API"], dependencies=[Depends(require_worker, scope="function")])
+claim_router = APIRouter(prefix="/worker", tags=["worker API"], route_class=ClaimRoute)
 report_router = APIRouter(prefix="/worker", tags=["worker API"], route_class=ReportRoute)
 list_router = APIRouter(prefix="/workers", tags=["workers"])
 READ, WRITE = [Depends(require_read, scope="function")], [Depends(require_write, scope="function")]
@@ -98,23 +126,44 @@ def alive(session: SessionDep, body: Alive) -> AliveAnswer:
     return service.keep_known(session, body)
 
 
-@router.post("/claim", response_model=Claimed, responses={204: {"description": "nothing waits"}})
-def claim(request: Request, session: SessionDep, body: Claim) -> Claimed | Response:
+@claim_router.post("/claim", response_model=Claimed, responses={204: {"description": "nothing waits"}})
+async def claim(request: Request, body: Claim) -> Claimed | Response:
     """Takes the next attempt, with its lease and fencing token."""
-    claimed = service.claim(session, request.app.state.settings, body)
-    if claimed is None:
+    state = request.app.state
+    async with state.database.requests:
+        handed_out = await run_in_threadpool(_hand_out, request, body)
+    if handed_out is None:
         return Response(status_code=204)
-    github, job = request.app.state.context.github, claimed.job
-    untrusted = jobs.approved_pull_request(session, job.id)
-    session.commit()  # GitHub is asked outside of any transaction
-    if untrusted is not None:
-        moved = approvals.moved(github, claimed.project.name, untrusted.number, job.head_sha)
+    if handed_out.asks_github:  # with no connection, and in no thread that other requests need: it may be slow
+        moved = await to_thread.run_sync(_ask_github, request, handed_out, limiter=state.asking_github)
         if moved:
-            jobs.withdraw(session, job.id, moved)
+            async with state.database.requests:
+                await run_in_threadpool(_withdraw, request, handed_out, moved)
             return Response(status_code=204)
-    if claimed.project.private:
-        claimed.project.clone_token = github.clone_token(claimed.project.name)
-    return claimed
+    return handed_out.claimed
+
+
+def _hand_out(request: Request, body: Claim) -> HandedOut | None:
+    with request.app.state.database.session(writes=True) as session:
+        authenticate(session, request, "worker")
+        return service.claim(session, request.app.state.settings, body)
+
+
+def _ask_github(request: Request, handed_out: HandedOut) -> str:
+    """Gives a private project its token; returns why an approval does not carry, else nothing."""
+    github, job, project = request.app.state.context.github, handed_out.claimed.job, handed_out.claimed.project
+    if handed_out.approved is not None:
+        moved = approvals.moved(github, project.name, handed_out.approved, job.head_sha)
+        if moved:
+            return moved
+    if project.private:
+        project.clone_token = github.clone_token(project.name)
+    return ""
+
+
+def _withdraw(request: Request, handed_out: HandedOut, reason: str) -> None:
+    with request.app.state.database.session(writes=True) as session:
+        jobs.withdraw(session, handed_out.claimed.job.id, reason)
 
 
 @router.post("/attempts/{attempt_id}/heartbeat")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from gprojci_service.models import Attempt, LogChunk, Worker
@@ -12,6 +13,12 @@ from gprojci_service.models import Attempt, LogChunk, Worker
 
 def by_name(session: Session, name: str) -> Worker | None:
     return session.scalar(select(Worker).where(Worker.name == name).with_for_update())
+
+
+def seen(session: Session, name: str, moment: datetime) -> Worker | None:
+    """Notes when a worker was seen; it is locked from then on."""
+    change = update(Worker).where(Worker.name == name).values(last_seen_at=moment).returning(Worker)
+    return session.scalar(change, execution_options={"synchronize_session": False})
 
 
 def all_workers(session: Session) -> Sequence[Worker]:

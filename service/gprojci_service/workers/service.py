@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
@@ -10,7 +11,7 @@ from sqlalchemy.orm import Session
 from gprojci_service.errors import LeaseLost, WorkerNotFound, WorkerReplaced
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
-from gprojci_service.models import Attempt, LogChunk, Project, PullRequest, Worker, now
+from gprojci_service.models import Attempt, LogChunk, PullRequest, Worker, now
 from gprojci_service.projects import service as projects
 from gprojci_service.settings import Settings
 from gprojci_service.workers import repository
@@ -32,6 +33,23 @@ from gprojci_service.workers.schemas import (
     Return,
     Welcome,
 )
+
+
+@dataclass(frozen=True)
+class HandedOut:
+    """A claimed attempt, and what GitHub is to be asked before the worker has it.
+
+    Attributes:
+        approved: the pull request of a commit that is built only for an approval: is it still at that commit?
+    """
+
+    claimed: Claimed
+    approved: int | None
+
+    @property
+    def asks_github(self) -> bool:
+        """Whether there is anything."""
+        return self.approved is not None or self.claimed.project.private
 
 
 def greet(session: Session, settings: Settings, hello: Hello) -> Welcome:
@@ -60,8 +78,7 @@ def keep_known(session: Session, alive: Alive) -> AliveAnswer:
         WorkerNotFound: the worker has not said hello.
         WorkerReplaced: another one has said hello under its name since.
     """
-    worker = _known(session, alive)
-    worker.last_seen_at = now()
+    worker = _seen(session, alive)
     return AliveAnswer(draining=worker.draining_at is not None)
 
 
@@ -94,8 +111,9 @@ def _named(session: Session, name: str) -> Worker:
     return worker
 
 
-def _known(session: Session, asking: Alive | Claim) -> Worker:
-    name, worker = asking.worker, repository.by_name(session, asking.worker)
+def _seen(session: Session, asking: Alive | Claim) -> Worker:
+    """The worker that asks, locked: it was seen now."""
+    name, worker = asking.worker, repository.seen(session, asking.worker, now())
     if worker is None:
         raise WorkerNotFound(f"worker {name!r} is unknown; POST /api/v1/worker/hello first")
     if asking.boot_id not in (None, worker.boot_id):
@@ -106,23 +124,20 @@ def _known(session: Session, asking: Alive | Claim) -> Worker:
     return worker
 
 
-def claim(session: Session, settings: Settings, request: Claim) -> Claimed | None:
+def claim(session: Session, settings: Settings, request: Claim) -> HandedOut | None:
     """Hands out the next attempt, or None where nothing waits or the worker is drained.
 
     Raises:
         WorkerNotFound: the worker has not said hello.
         WorkerReplaced: another one has said hello under its name since.
     """
-    worker = _known(session, request)
-    draining = worker.draining_at is not None
-    claimed = None if draining else jobs.claim(session, settings, worker, request.claim_id, request.job_id)
-    worker.last_seen_at = now()
-    if claimed is None:
+    worker = _seen(session, request)
+    taken = None if worker.draining_at else jobs.claim(session, settings, worker, request.claim_id, request.job_id)
+    if taken is None:
         return None
-    attempt, job = claimed
-    project = session.get_one(Project, job.project_id)
+    attempt, job, project = taken
     pull_request = session.get(PullRequest, job.pull_request_id) if job.pull_request_id else None
-    return Claimed(
+    claimed = Claimed(
         attempt=ClaimedAttempt(
             id=attempt.id,
             number=attempt.number,
@@ -149,6 +164,7 @@ def claim(session: Session, settings: Settings, request: Claim) -> Claimed | Non
             private=project.private,
         ),
     )
+    return HandedOut(claimed, pull_request.number if pull_request and pull_request.untrusted else None)
 
 
 def heartbeat(session: Session, settings: Settings, attempt_id: int, beat: Heartbeat) -> HeartbeatAnswer:
