@@ -426,6 +426,16 @@ class ImportedListView:
     """The list of imported reports."""
 
     rows: tuple[ImportedReport, ...]
+    known: bool
+    """Whether there is any."""
+    hardware: str
+    hardwares: dict[str, str]
+    """Hardware classes, each as it reads."""
+    text: str
+    sort: str
+    sorts: dict[str, str]
+    newer: str | None
+    older: str | None
 
 
 @dataclass(frozen=True)
