@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from gprojci_service.access import service as access
 from gprojci_service.models import AuditEvent
+from gprojci_service.pages import audit
 from gprojci_suite.contract import bundled
 
 HEAD = "a" * 40
@@ -164,6 +165,28 @@ def test_the_page_filters_and_is_for_admins(service, ask):
     assert "Nothing was changed" in browser.get("/audit?actor=nobody&since=2026-01-01&until=2026-01-02").text
     assert browser.get("/audit?since=yesterday").status_code == 422
     assert browser.get("/audit?until=9999-12-31").status_code == 422
+
+
+@pytest.mark.parametrize(("sort", "onward"), [("newest", "Older"), ("oldest", "Later")])
+def test_a_long_log_is_paged_in_both_orders(service, ask, rows, monkeypatch, sort, onward):
+    monkeypatch.setattr(audit, "PAGE", 2)
+    names = [f"reader-{number}" for number in range(5)]
+    for name in names:
+        ask("POST", "/tokens", json={"name": name, "scope": "read"})
+    browser = TestClient(service.app)
+    mark = re.search(r'name="csrf" value="([^"]+)"', browser.get("/sign-in").text)
+    secret = service.write_headers["Authorization"].removeprefix("Bearer ")
+    browser.post("/sign-in", data={"token": secret, "next": "/", "csrf": html.unescape(mark[1])})
+    seen, pages, address = [], 0, f"/audit?action=create_token&sort={sort}"
+    while address:
+        page = browser.get(address).text
+        seen += re.findall(r"<strong>name</strong> (reader-\d)", page)
+        pages += 1
+        found = re.search(rf'<a class="button" href="([^"]+)">{onward} changes', page)
+        address = html.unescape(found.group(1)) if found else ""
+        assert not address or "action=create_token" in address
+    assert seen == (names if sort == "oldest" else names[::-1])
+    assert pages == 3
 
 
 def test_signing_in_is_written_down(service, rows):

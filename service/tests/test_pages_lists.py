@@ -13,8 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from gprojci_service.jobs.repository import next_queued
-from gprojci_service.models import Project, Worker, now
-from gprojci_service.pages import job_list, worker_list
+from gprojci_service.models import ImportedReport, Project, Worker, now
+from gprojci_service.pages import imported, job_list, worker_list
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_pages_report import report_of
@@ -188,3 +188,49 @@ def test_a_long_list_of_workers_is_paged_with_what_is_chosen(
     assert 'href="/workers?hardware=h200&amp;sort=seen">Before</a>' in page
     drained = '<a class="button" href="/workers?state=drained&amp;hardware=h200&amp;sort=seen">drained'
     assert f'{drained} <span class="muted">1</span></a>' in page
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """An instance with imported reports of two hardware classes."""
+    with seeding(tmp_path_factory.mktemp("shelf")) as (app, seed):
+        for title, hardware in (("Peers at d128", "h200"), ("peers at d64", "h200"), ("All of 100%", "b200")):
+            seed.add(ImportedReport(content_hash=title, title=title, schema_version=1, body={}, hardware=hardware))
+    with TestClient(app) as client:
+        yield client
+
+
+REPORT = r'<th scope="row" class="title-cell"><a href="/reports/\d+">([^<]+)</a>'
+
+
+@pytest.mark.parametrize(
+    ("query", "titles"),
+    [
+        ("", ["All of 100%", "peers at d64", "Peers at d128"]),
+        ("sort=title", ["All of 100%", "Peers at d128", "peers at d64"]),
+        ("hardware=h200", ["peers at d64", "Peers at d128"]),
+        ("q=D64+PEERS", ["peers at d64"]),
+        ("q=0%25", ["All of 100%"]),
+        ("q=nothing", []),
+        ("hardware=abacus&sort=luck&q=d128", ["Peers at d128"]),
+    ],
+)
+def test_reports_are_filtered_searched_and_sorted(shelf: TestClient, query: str, titles: list[str]) -> None:
+    page = shelf.get(f"/reports?{query}").text
+    assert re.findall(REPORT, page) == titles
+    assert ("No report fits" in page) == (not titles)
+    assert "No report has been imported" not in page
+
+
+def test_a_long_list_of_reports_is_paged_with_what_is_chosen(
+    shelf: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imported, "PAGE", 1)
+    seen, address = [], "/reports?q=at&sort=title"
+    while address:
+        page = shelf.get(address).text
+        seen += re.findall(REPORT, page)
+        found = re.search(r'<a class="button" href="([^"]+)">More', page)
+        address = html.unescape(found.group(1)) if found else ""
+    assert seen == ["Peers at d128", "peers at d64"]
+    assert 'href="/reports?q=at&amp;sort=title">Before</a>' in page

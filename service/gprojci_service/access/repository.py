@@ -104,11 +104,13 @@ def audit_events(
     project: str | None,
     since: datetime | None,
     until: datetime | None,
-    before: int | None,
+    before: int | None = None,
+    after: int | None = None,
+    oldest_first: bool = False,
     limit: int,
 ) -> Sequence[AuditEvent]:
-    """Rows of the audit log, newest first."""
-    query = select(AuditEvent).order_by(AuditEvent.id.desc()).limit(limit)
+    """Rows of the audit log, newest first unless asked otherwise; `before` and `after` are ids to page on from."""
+    query = select(AuditEvent).order_by(AuditEvent.id if oldest_first else AuditEvent.id.desc()).limit(limit)
     same = ((AuditEvent.actor, actor), (AuditEvent.action, action), (AuditEvent.project, project))
     for column, value in same:
         if value:
@@ -119,6 +121,8 @@ def audit_events(
         query = query.where(AuditEvent.at < until)
     if before is not None:
         query = query.where(AuditEvent.id < before)
+    if after is not None:
+        query = query.where(AuditEvent.id > after)
     return session.scalars(query).all()
 
 

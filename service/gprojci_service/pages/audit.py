@@ -14,9 +14,12 @@ from gprojci_service.errors import InvalidRequest
 from gprojci_service.models import AuditEvent
 from gprojci_service.pages.addresses import address
 from gprojci_service.pages.endpoints import Before, PageRoute, look_at_visitor, render
+from gprojci_service.pages.scatter import pick
 from gprojci_service.pages.writers import auditor
 
 PAGE = 50
+SORTS = {"newest": "newest first", "oldest": "oldest first"}
+_DEFAULT = {"sort": "newest"}
 router = APIRouter(route_class=PageRoute)
 
 
@@ -27,7 +30,9 @@ class AuditView:
     rows: Sequence[AuditEvent]
     actions: Sequence[str]
     chosen: dict[str, str]
-    older: str | None
+    sorts: dict[str, str]
+    onward: str | None
+    """Address of the rest of the list."""
 
 
 @router.get("/audit", dependencies=[Depends(auditor)])
@@ -39,9 +44,12 @@ def audit_page(
     project: str = "",
     since: str = "",
     until: str = "",
+    sort: str = "",
     before: Before = None,
+    after: Before = None,
 ) -> Response:
     look_at_visitor(request, session)
+    sort = pick(sort, list(SORTS))
     found = repository.audit_events(
         session,
         actor=actor,
@@ -50,13 +58,16 @@ def audit_page(
         since=_begin(since),
         until=_begin(until, days=1),
         before=before,
+        after=after,
+        oldest_first=sort == "oldest",
         limit=PAGE + 1,
     )
-    chosen = {"actor": actor, "action": action, "project": project, "since": since, "until": until}
-    older = None
+    chosen = {"actor": actor, "action": action, "project": project, "since": since, "until": until, "sort": sort}
+    onward = None
     if len(found) > PAGE:
-        older = address("/audit", {**chosen, "before": str(found[PAGE - 1].id)})
-    view = AuditView(found[:PAGE], repository.audited_actions(session), chosen, older)
+        key = "after" if sort == "oldest" else "before"
+        onward = address("/audit", chosen | {key: str(found[PAGE - 1].id)}, default=_DEFAULT)
+    view = AuditView(found[:PAGE], repository.audited_actions(session), chosen, SORTS, onward)
     return render(request, "audit.html", view=view, section="audit")
 
 

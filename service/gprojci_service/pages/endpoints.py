@@ -258,8 +258,9 @@ def bisection_live(
 
 
 @router.get("/reports")
-def reports(request: Request, session: SessionDep) -> Response:
-    return render(request, "reports.html", view=imported.reports(session), section="reports")
+def reports(request: Request, session: SessionDep, page: Page = 1) -> Response:
+    view = imported.reports(session, request.query_params, page)
+    return render(request, "reports.html", view=view, section="reports")
 
 
 @router.get("/reports/{report_id}")

@@ -72,9 +72,11 @@ def job(session: Session, settings: Settings, job_id: int, choices: Mapping[str,
     Raises:
         JobNotFound: there is no such job.
     """
-    row = job_row(session, job_id)
+    found = repository.job_with_result(session, job_id)
+    if found is None:
+        raise JobNotFound(f"there is no job {job_id}")
+    row, stored = found
     attempts = repository.attempts(session, job_id)
-    stored = repository.accepted_report(session, job_id)
     shown = _result_attempt(attempts, stored)
     evidence = findings.views(row.verdict)
     shown_report, changes = _report(session, stored, row, evidence, choices) if stored else (None, None)

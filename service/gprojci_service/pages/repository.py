@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import Select, and_, bindparam, func, select
 from sqlalchemy.orm import Session, aliased, defer
 
 from gprojci_service.models import (
@@ -77,6 +77,32 @@ def job_query() -> Select[Job, Project, Commit, PullRequest, Verdict]:
 WITHOUT_EVIDENCE = (defer(Verdict.evidence, raiseload=True), defer(Verdict.policy, raiseload=True))
 
 
+# What every job's page asks, made once: that takes longer than PostgreSQL's answers to most of it.
+_JOB = job_query().where(Job.id == bindparam("job_id"))
+_JOB_WITH_RESULT = (
+    _JOB.add_columns(Report)
+    .outerjoin(Report, and_(Report.job_id == Job.id, Report.accepted.is_(True)))
+    .options(defer(Report.body, raiseload=True))
+)
+_ATTEMPTS = (
+    select(Attempt, Worker.name)
+    .join(Worker, Worker.id == Attempt.worker_id)
+    .where(Attempt.job_id == bindparam("job_id"))
+    .order_by(Attempt.number)
+)
+_BUILDS = select(Build).where(Build.attempt_id == bindparam("attempt_id")).order_by(Build.revision.desc())
+_LOG = select(LogChunk.text).where(LogChunk.attempt_id == bindparam("attempt_id")).order_by(LogChunk.sequence)
+_TOLD = select(GithubReport).where(GithubReport.job_id == bindparam("job_id")).order_by(GithubReport.id)
+_NEWEST_SESSION = (
+    select(Report.job_id, Report.body["environment"], Report.body["ruler"])
+    .join(Job, Job.id == Report.job_id)
+    .where(Report.accepted.is_(True), Job.project_id == bindparam("project_id"), Job.head_sha == bindparam("head_sha"))
+    .where(Job.hardware == bindparam("hardware"), Job.id != bindparam("other_than"))
+    .order_by(Report.id.desc())
+    .limit(1)
+)
+
+
 def projects(session: Session) -> list[Project]:
     """All projects that are not archived, by name."""
     return list(session.scalars(select(Project).where(Project.archived_at.is_(None)).order_by(Project.name)))
@@ -101,8 +127,14 @@ def project_by_name(session: Session, name: str) -> Project | None:
 
 def job_row(session: Session, job_id: int) -> JobRow | None:
     """One job."""
-    row = session.execute(job_query().where(Job.id == job_id)).first()
+    row = session.execute(_JOB, {"job_id": job_id}).first()
     return None if row is None else JobRow(*row)
+
+
+def job_with_result(session: Session, job_id: int) -> tuple[JobRow, Report | None] | None:
+    """One job and its result, without the result's body, which is large."""
+    row = session.execute(_JOB_WITH_RESULT, {"job_id": job_id}).first()
+    return None if row is None else (JobRow(*row[:-1]), row[-1])
 
 
 def measured_against_base(session: Session, project_id: int, limit: int) -> list[JobRow]:
@@ -217,35 +249,22 @@ def workers(session: Session) -> list[tuple[Worker, Attempt | None]]:
 
 def attempts(session: Session, job_id: int) -> list[tuple[Attempt, str]]:
     """Attempts of a job in order, each with its worker's name."""
-    query = (
-        select(Attempt, Worker.name)
-        .join(Worker, Worker.id == Attempt.worker_id)
-        .where(Attempt.job_id == job_id)
-        .order_by(Attempt.number)
-    )
-    return [(attempt, name) for attempt, name in session.execute(query)]
+    return [(attempt, name) for attempt, name in session.execute(_ATTEMPTS, {"job_id": job_id})]
 
 
 def builds(session: Session, attempt_id: int) -> list[Build]:
     """Builds of an attempt, head before base."""
-    return list(session.scalars(select(Build).where(Build.attempt_id == attempt_id).order_by(Build.revision.desc())))
+    return list(session.scalars(_BUILDS, {"attempt_id": attempt_id}))
 
 
 def log_text(session: Session, attempt_id: int) -> str:
     """The whole log of an attempt."""
-    query = select(LogChunk.text).where(LogChunk.attempt_id == attempt_id).order_by(LogChunk.sequence)
-    return "".join(session.scalars(query))
+    return "".join(session.scalars(_LOG, {"attempt_id": attempt_id}))
 
 
 def told(session: Session, job_id: int) -> list[GithubReport]:
     """What GitHub was or would have been told about a job, in order."""
-    return list(session.scalars(select(GithubReport).where(GithubReport.job_id == job_id).order_by(GithubReport.id)))
-
-
-def accepted_report(session: Session, job_id: int) -> Report | None:
-    """The result of a job, without its body, which is large."""
-    query = select(Report).options(defer(Report.body, raiseload=True))
-    return session.scalar(query.where(Report.job_id == job_id, Report.accepted.is_(True)))
+    return list(session.scalars(_TOLD, {"job_id": job_id}))
 
 
 def measured_commits(session: Session, project_id: int, limit: int = 60) -> list[Commit]:
@@ -305,15 +324,8 @@ def newest_session_of(
     session: Session, project_id: int, head_sha: str, hardware: str, *, other_than: int
 ) -> SessionFacts | None:
     """The newest result with a commit as its head on a hardware class, of any job but one."""
-    query = (
-        select(Report.job_id, Report.body["environment"], Report.body["ruler"])
-        .join(Job, Job.id == Report.job_id)
-        .where(Report.accepted.is_(True), Job.project_id == project_id, Job.head_sha == head_sha)
-        .where(Job.hardware == hardware, Job.id != other_than)
-        .order_by(Report.id.desc())
-        .limit(1)
-    )
-    row = session.execute(query).first()
+    sought = {"project_id": project_id, "head_sha": head_sha, "hardware": hardware, "other_than": other_than}
+    row = session.execute(_NEWEST_SESSION, sought).first()
     return None if row is None else SessionFacts(row[0], {"environment": row[1], "ruler": row[2]})
 
 

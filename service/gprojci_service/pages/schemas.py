@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -69,8 +69,7 @@ class Drawing:
     """`is-wide` or `is-wider` where it needs about 700 or 1,100 pixels and scrolls in its box where there are fewer."""
 
 
-@dataclass(frozen=True)
-class FindingView:
+class FindingView(NamedTuple):
     """One line of the gate's evidence in words."""
 
     verdict: str
@@ -227,8 +226,7 @@ class StepView:
     words: str
 
 
-@dataclass(frozen=True)
-class LogLine:
+class LogLine(NamedTuple):
     """One line of a log; number counts from 1 over the whole log."""
 
     number: int
@@ -243,8 +241,7 @@ class LogView:
     words: str
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A formatted value, whether it is over the limit, more about it on hover, and a second line under it."""
 
     text: str
@@ -253,8 +250,7 @@ class Cell:
     sub: str = ""
 
 
-@dataclass(frozen=True)
-class SliceRow:
+class SliceRow(NamedTuple):
     """One slice over all backends."""
 
     slice: str
@@ -405,6 +401,16 @@ class JobView:
     changes: EnvironmentChanges | None = None
     """What the session differs in from one of the base commit, where there was one."""
 
+    @property
+    def held(self) -> list[FindingView]:
+        """Findings of limits that hold."""
+        return [finding for finding in self.findings if finding.verdict == "pass"]
+
+    @property
+    def not_held(self) -> list[FindingView]:
+        """All other findings."""
+        return [finding for finding in self.findings if finding.verdict != "pass"]
+
 
 @dataclass(frozen=True)
 class ImportedView:
@@ -420,6 +426,16 @@ class ImportedListView:
     """The list of imported reports."""
 
     rows: tuple[ImportedReport, ...]
+    known: bool
+    """Whether there is any."""
+    hardware: str
+    hardwares: dict[str, str]
+    """Hardware classes, each as it reads."""
+    text: str
+    sort: str
+    sorts: dict[str, str]
+    newer: str | None
+    older: str | None
 
 
 @dataclass(frozen=True)

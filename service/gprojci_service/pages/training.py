@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -166,7 +165,7 @@ def _difference(entry: BackendSummary) -> Cell:
         return cell
     low, high = number(entry.compared_at.low), number(entry.compared_at.high)
     at = f"at step {low}" if low == high else f"at steps {low} … {high}"
-    return replace(cell, sub=_joined([cell.sub, at]))
+    return cell._replace(sub=_joined([cell.sub, at]))
 
 
 def _cell(value: Spread | None, words: Callable[[float], str], *, over: bool = False) -> Cell:
