@@ -20,10 +20,13 @@ def database_url(sqlite_url: str) -> str:
 def _loggers_as_before() -> Iterator[None]:
     root = logging.getLogger()
     before = root.level, list(root.handlers)
+    quiet = {name: logging.getLogger(name).level for name in logs.QUIET}
     with logs.fresh():  # earlier tests of this process have worked on something
         yield
     root.setLevel(before[0])
     root.handlers[:] = before[1]
+    for name, level in quiet.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def configured(service, form: str) -> None:
