@@ -8,6 +8,7 @@ from typing import Any
 
 from celery import Celery
 from kombu.exceptions import OperationalError
+from kombu.transport import redis, virtual
 from redis.exceptions import RedisError
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,25 @@ class Message:
     task: str
     args: list[Any]
     queue: str
+
+
+class _QoS(redis.QoS):
+    """Gives the place of a message back also where the broker does not hear that it was dealt with.
+
+    kombu keeps it: a process with one place then takes nothing more, until somebody starts it again. The broker
+    delivers such a message once more after `VISIBILITY_SECONDS`, which costs nothing: every task looks what is left to
+    do.
+    """
+
+    def ack(self, delivery_tag: str) -> None:
+        try:
+            super().ack(delivery_tag)  # type: ignore[no-untyped-call]
+        except BaseException:
+            virtual.QoS.ack(self, delivery_tag)  # type: ignore[no-untyped-call]
+            raise
+
+
+redis.Channel.QoS = _QoS  # a transport of our own would be left aside for addresses like redis+socket://
 
 
 class Queue:

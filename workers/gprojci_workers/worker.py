@@ -11,6 +11,7 @@ from typing import Any
 from celery import Celery
 from celery.signals import setup_logging, worker_ready, worker_shutting_down
 from celery.utils.nodenames import gethostname
+from kombu.transport import redis, virtual
 
 from gprojci_workers import attempt
 from gprojci_workers.api import Api, ServiceRefused, ServiceUnreachable
@@ -24,6 +25,21 @@ HEALTH_CHECK_SECONDS = 10
 _STOPPING = multiprocessing.Event()
 """Set in the main process, read in the pool's, which it is forked into."""
 _consumers: list[Any] = []
+
+
+class _QoS(redis.QoS):
+    """Gives the place of a message back also where the broker does not hear that it was dealt with: kombu keeps it, and
+    the only one there is would be gone for good. Delivered again, the message finds its job measured."""
+
+    def ack(self, delivery_tag: str) -> None:
+        try:
+            super().ack(delivery_tag)  # type: ignore[no-untyped-call]
+        except BaseException:
+            virtual.QoS.ack(self, delivery_tag)  # type: ignore[no-untyped-call]
+            raise
+
+
+redis.Channel.QoS = _QoS  # a transport of our own would be left aside for addresses like redis+socket://
 
 
 @cache
