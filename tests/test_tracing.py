@@ -80,11 +80,11 @@ def test_a_webhook_is_one_trace_through_web_and_tasks(
         assert (program, facts(webhook)["http.status_code"]) == ("gprojci-web", 202)
         WIRE.get(f"{service.url}/sign-in?code=what-a-private-key-is-fetched-with")
         collector.span("GET /sign-in")
-    program, task = collector.span("run/gprojci.process_delivery")
-    assert (program, task.trace_id) == ("gprojci-tasks", webhook.trace_id)
-    assert facts(task)["gprojci.delivery"] == "first-delivery"
-    _, statement = collector.span("INSERT", webhook.trace_id)
-    assert "INSERT INTO" in facts(statement)["db.statement"]
+        program, task = collector.span("run/gprojci.process_delivery")
+        assert (program, task.trace_id) == ("gprojci-tasks", webhook.trace_id)
+        assert facts(task)["gprojci.delivery"] == "first-delivery"
+        _, statement = collector.span("INSERT", webhook.trace_id)
+        assert "INSERT INTO" in facts(statement)["db.statement"]
     everything = "".join(str(span) for _, span in collector.spans)
     assert "what-a-private-key" not in everything
     assert service.write_token not in everything
