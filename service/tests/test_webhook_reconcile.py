@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import random
+import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -28,7 +29,6 @@ from gprojci_service.webhooks.tasks import reconcile
 
 HEAD, BASE, OTHER, MAIN = "a" * 40, "b" * 40, "c" * 40, "d" * 40
 NOW = datetime.now(UTC)
-YESTERDAY = f"{NOW - timedelta(days=1):%Y-%m-%dT00:00:00Z}"
 
 
 class GitHub(ThreadingHTTPServer):
@@ -128,11 +128,16 @@ def pull_request(head: str = HEAD, *, number: int = 7, fork: bool = False, **cha
     }
 
 
+def ago(minutes: float) -> str:
+    """A moment so many minutes ago, as GitHub writes it."""
+    return (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def comment(
     number: int = 1, body: str = "/gprojci run", *, on: str = "pull", minutes: float = 5, **changes: Any
 ) -> Any:
     """An entry of GitHub's list of comments, of so many minutes ago."""
-    moment = (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = ago(minutes)
     return {
         "id": number,
         "body": body,
@@ -165,12 +170,12 @@ def test_what_is_missing_is_made_once(service, github):
     assert jobs_of_pull_requests(service) == [(OTHER, "awaiting_approval"), (HEAD, "queued")]
     reconcile(service.context)
     assert service.jobs() == made
-    paths = {path for path, _ in github.requests}
+    paths = {re.sub(r"since=[-\d]{10}T00:00:00Z", "since=midnight", path) for path, _ in github.requests}
     assert paths == {
         "/repos/o/r/branches/main",
         "/repos/o/r/pulls?state=open&per_page=100&page=1",
         "/repos/o/r/git/matching-refs/heads/gh-readonly-queue/main/",
-        f"/repos/o/r/issues/comments?sort=created&direction=desc&since={YESTERDAY}&per_page=100",
+        "/repos/o/r/issues/comments?sort=created&direction=desc&since=midnight&per_page=100",
     }
     assert {authorization for _, authorization in github.requests} == {"Bearer secret"}
 
@@ -198,18 +203,18 @@ def test_commands_that_were_lost_are_carried_out_once_and_in_order(service, gith
 @pytest.mark.parametrize(
     "asks_nothing",
     [
-        comment(minutes=0.5),  # its webhook is on the way
-        comment(minutes=60 * 24 * 3),  # of before yesterday
-        comment(on="issues"),
-        comment(body="looks good"),
-        comment(user={"login": "somebody[bot]", "type": "Bot"}),
-        comment(user=None),
-        comment(updated_at=NOW.strftime("%Y-%m-%dT%H:%M:%SZ")),  # edited: who knows what it said
-        comment(body=f"/gprojci run\n{MARK}"),
+        lambda: comment(minutes=0.5),  # its webhook is on the way
+        lambda: comment(minutes=60 * 24 * 3),  # of before yesterday
+        lambda: comment(on="issues"),
+        lambda: comment(body="looks good"),
+        lambda: comment(user={"login": "somebody[bot]", "type": "Bot"}),
+        lambda: comment(user=None),
+        lambda: comment(updated_at=ago(minutes=1)),  # edited: who knows what it said
+        lambda: comment(body=f"/gprojci run\n{MARK}"),
     ],
 )
 def test_what_is_no_command_of_a_webhook_is_none_here(service, github, asks_nothing):
-    github.comments = [asks_nothing]
+    github.comments = [asks_nothing()]
     reconcile(service.context)
     assert comments_taken(service) == []
 
@@ -232,7 +237,7 @@ def test_comments_that_may_not_be_read_keep_nothing_else(service, github, caplog
 
 def test_commands_of_before_the_project_was_measured_here_are_left_alone(service, github):
     with service.context.database.session(writes=True) as session:
-        session.scalars(select(Project)).one().created_at = NOW - timedelta(minutes=3)
+        session.scalars(select(Project)).one().created_at = datetime.now(UTC) - timedelta(minutes=3)
     github.comments = [comment(minutes=4), comment(2, minutes=2)]
     reconcile(service.context)
     assert [number for number, *_ in comments_taken(service)] == [2]
