@@ -18,6 +18,7 @@ from gprojci_service.inputs import service as inputs
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.models import Job, Project, Report, Verdict, now
 from gprojci_service.notifications import service as notifications
+from gprojci_service.pages.findings import metric_of_ceiling
 from gprojci_service.projects import service as projects
 from gprojci_service.queue import WATCH
 from gprojci_service.regressions.limits import LimitFinding, note_limits, on_default_branch
@@ -159,14 +160,7 @@ def _note_regressions(session: Session, job: Job, made: Decision, series: dict[S
 
 def _series_key(finding: Finding) -> SeriesKey:
     """The series that a ceiling is about; ratios to the base have none of their own."""
-    tensor, _, kind = finding.limit_key.partition("_")
-    kinds = {"error_ceiling": "error", "worst_ceiling": "error_worst", "symmetry_ceiling": "symmetry"}
-    metric = f"{tensor}_{kinds[kind]}" if kind in kinds else ""
-    if finding.limit_key == "kernel_overhead_ceiling":
-        metric = "forward_backward_ratio_anchor"
-    elif finding.limit_key == "step_overhead_ceiling":
-        metric = "step_ratio_anchor"
-    return finding.backend, finding.case or "", metric
+    return finding.backend, finding.case or "", metric_of_ceiling(finding.limit_key) or ""
 
 
 def search(session: Session, *, project: str | None, head_sha: str | None, limit: int) -> list[Verdict]:

@@ -143,15 +143,16 @@ def limit_of_metric(policy: Mapping[str, Any] | None, metric: str) -> float | No
         return None
     for rule in policy.get("rules", ()):
         policy = {key: limit for key, limit in policy.items() if key not in rule["limits"]}
-    over_anchor = {"forward_backward": "kernel_overhead_ceiling", "step": "step_overhead_ceiling"}
-    if metric.endswith("_ratio_anchor"):
-        over = policy.get(over_anchor.get(metric.removesuffix("_ratio_anchor"), ""))
-        return None if over is None else 1.0 + float(over)
-    name, _, kind = metric.partition("_")
-    ceiling = next((key for key, of in _KINDS.items() if of == kind and key.endswith("_ceiling")), None)
-    key = f"{name}_{ceiling}" if ceiling else None
-    limit = policy.get(key) if key else None
-    return None if limit is None else float(limit)
+    limit = next((limit for key, limit in policy.items() if metric_of_ceiling(key) == metric), None)
+    if limit is None:
+        return None
+    return float(limit) + (1.0 if metric.endswith("_ratio_anchor") else 0.0)
+
+
+def metric_of_ceiling(key: str) -> str | None:
+    """The metric of series whose level a gate's key bounds: none of a base's, and of memory none at all, for its limit
+    is over the anchor's."""
+    return metric_of_limit(key) if key.endswith("_ceiling") and not is_memory(key) else None
 
 
 def metric_of_limit(key: str) -> str | None:
