@@ -10,6 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from fastapi.testclient import TestClient
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 
@@ -45,3 +47,17 @@ def words_of(text: str) -> str:
     """What is read of a piece of markup, chart data left out."""
     plain = re.sub(r"<script.*?</script>", " ", text, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", plain)).split())
+
+
+def turned(client: TestClient, address: str, onward: str, keeps: str) -> list[str]:
+    """The pages of a long list, turned to the end by the button that begins with `onward`, a pattern.
+
+    The address of each further page must keep what was chosen.
+    """
+    pages = []
+    while address:
+        pages.append(client.get(address).text)
+        found = re.search(rf'<a class="button" href="([^"]+)">(?:{onward})', pages[-1])
+        address = html.unescape(found.group(1)) if found else ""
+        assert not address or keeps in address
+    return pages

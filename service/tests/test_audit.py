@@ -9,6 +9,7 @@ import re
 import pytest
 import training_example as example
 from fastapi.testclient import TestClient
+from page_reading import turned
 from sqlalchemy import select
 
 from gprojci_service.access import service as access
@@ -177,16 +178,11 @@ def test_a_long_log_is_paged_in_both_orders(service, ask, rows, monkeypatch, sor
     mark = re.search(r'name="csrf" value="([^"]+)"', browser.get("/sign-in").text)
     secret = service.write_headers["Authorization"].removeprefix("Bearer ")
     browser.post("/sign-in", data={"token": secret, "next": "/", "csrf": html.unescape(mark[1])})
-    seen, pages, address = [], 0, f"/audit?action=create_token&sort={sort}"
-    while address:
-        page = browser.get(address).text
-        seen += re.findall(r"<strong>name</strong> (reader-\d)", page)
-        pages += 1
-        found = re.search(rf'<a class="button" href="([^"]+)">{onward} changes', page)
-        address = html.unescape(found.group(1)) if found else ""
-        assert not address or "action=create_token" in address
+    first = f"/audit?action=create_token&sort={sort}"
+    pages = turned(browser, first, f"{onward} changes", keeps="action=create_token")
+    seen = [name for page in pages for name in re.findall(r"<strong>name</strong> (reader-\d)", page)]
     assert seen == (names if sort == "oldest" else names[::-1])
-    assert pages == 3
+    assert len(pages) == 3
 
 
 def test_signing_in_is_written_down(service, rows):

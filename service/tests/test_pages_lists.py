@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from gprojci_service.models import ImportedReport, Project, Worker, now
 from gprojci_service.pages import imported, job_list, worker_list
 
 sys.path.insert(0, str(Path(__file__).parent))
+from page_reading import turned
 from test_pages_report import report_of
 from test_pages_seed import seeding
 
@@ -67,13 +67,8 @@ def test_a_long_list_of_jobs_is_paged_with_what_is_chosen(
     client, jobs = lived_in
     monkeypatch.setattr(job_list, "PAGE", 2)
     for sort, order in (("newest", -1), ("oldest", 1)):
-        seen, address = [], f"/jobs?q=main&sort={sort}"
-        while address:
-            page = client.get(address).text
-            seen += [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', page)]
-            found = re.search(r'<a class="button" href="([^"]+)">(?:Older|Later) jobs', page)
-            address = html.unescape(found.group(1)) if found else ""
-            assert not address or "q=main" in address
+        text = "".join(turned(client, f"/jobs?q=main&sort={sort}", "(?:Older|Later) jobs", keeps="q=main"))
+        seen = [int(number) for number in re.findall(r'title-cell"><a href="/jobs/(\d+)">', text)]
         assert seen == sorted(set(seen), reverse=order < 0)
         assert len(seen) == sum(not name.endswith(".json.gz") for name in jobs) - 3  # without the pull requests'
 
@@ -178,12 +173,8 @@ def test_a_long_list_of_workers_is_paged_with_what_is_chosen(
     hosts: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_list, "PAGE", 1)
-    seen, address = [], "/workers?hardware=h200&sort=seen"
-    while address:
-        page = hosts.get(address).text
-        seen += re.findall(r'<th scope="row">([^<]+)</th>', page)
-        found = re.search(r'<a class="button" href="([^"]+)">More', page)
-        address = html.unescape(found.group(1)) if found else ""
+    pages = turned(hosts, "/workers?hardware=h200&sort=seen", "More", keeps="hardware=h200&sort=seen")
+    page, seen = pages[-1], re.findall(r'<th scope="row">([^<]+)</th>', "".join(pages))
     assert seen == ["rack-b", "rack-a"]
     assert 'href="/workers?hardware=h200&amp;sort=seen">Before</a>' in page
     drained = '<a class="button" href="/workers?state=drained&amp;hardware=h200&amp;sort=seen">drained'
@@ -226,11 +217,7 @@ def test_a_long_list_of_reports_is_paged_with_what_is_chosen(
     shelf: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(imported, "PAGE", 1)
-    seen, address = [], "/reports?q=at&sort=title"
-    while address:
-        page = shelf.get(address).text
-        seen += re.findall(REPORT, page)
-        found = re.search(r'<a class="button" href="([^"]+)">More', page)
-        address = html.unescape(found.group(1)) if found else ""
+    pages = turned(shelf, "/reports?q=at&sort=title", "More", keeps="q=at&sort=title")
+    page, seen = pages[-1], re.findall(REPORT, "".join(pages))
     assert seen == ["Peers at d128", "peers at d64"]
     assert 'href="/reports?q=at&amp;sort=title">Before</a>' in page
