@@ -75,6 +75,8 @@ class Backend:
             self.attention = self.peer.attention
         else:
             self.attention = load_entry(message["entry"], message["site"], message["path"])
+        if self.device == "cuda":
+            torch.zeros(1, device="cuda")  # Makes the context, here where others start beside it.
         deterministic = takes_deterministic(self.attention)
         return {"torch": torch.__version__, "deterministic": deterministic, "seconds": CLOCK() - begin}
 
@@ -103,7 +105,7 @@ class Backend:
         self.case = {"causal": message["causal"], "softmax_scale": message["softmax_scale"]}
         if message.get("deterministic"):
             self.case["deterministic"] = True
-        self.timer = self._cuda_timer() if self.device == "cuda" else None
+        self.timer = None
         return {"dtype": str(self.inputs.leaves["q"].dtype).removeprefix("torch.")}
 
     def compute(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,9 +190,9 @@ class Backend:
 
         from gprojci_suite import cuda_graph
 
-        if self.timer is None:
+        if self.device != "cuda":
             raise Refused("unsupported", "CUDA graphs need a CUDA device")
-        return cuda_graph.replay(torch, self.timer, self._forward, self._backward)
+        return cuda_graph.replay(torch, self._cuda_timer(), self._forward, self._backward)
 
     def kernels(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The CUDA kernels of one forward and one backward pass of the loaded case; none on a CPU."""
@@ -299,8 +301,9 @@ class Backend:
     def _time_cuda(self, spin: bool) -> dict[str, Any]:
         # The host times that decide how long the GPU waits are those of calls of the backend.
         how = {"spins": spin, "counts": not self.idle}
-        forward, o = self.timer.time("forward", self._forward, free=self._forget, **how)
-        backward, gradients = self.timer.time("backward", lambda: self._backward(o), **how)
+        timer = self._cuda_timer()
+        forward, o = timer.time("forward", self._forward, free=self._forget, **how)
+        backward, gradients = timer.time("backward", lambda: self._backward(o), **how)
         self.timed = (o, *gradients)
         beside = self.inputs.extra_bytes
         seconds = {"forward": forward.seconds, "backward": backward.seconds}
@@ -309,6 +312,7 @@ class Backend:
         return {**seconds, **peaks, **host, "cover": forward.cover + backward.cover}
 
     def _cuda_timer(self) -> Any:
+        """The timer of the loaded case, made for the first call that is timed: then no other process reads a case."""
         import torch
 
         from gprojci_suite import cuda_timing
@@ -317,7 +321,9 @@ class Backend:
             self.flush_buffer = torch.empty(cuda_timing.FLUSH_BYTES, dtype=torch.uint8, device="cuda")
         if self.cycles_per_second is None:
             self.cycles_per_second = cuda_timing.cycle_rate(torch.cuda)
-        return cuda_timing.CudaTimer(torch.cuda, CLOCK, self.flush_buffer.zero_, self.cycles_per_second)
+        if self.timer is None:
+            self.timer = cuda_timing.CudaTimer(torch.cuda, CLOCK, self.flush_buffer.zero_, self.cycles_per_second)
+        return self.timer
 
 
 def serve(read: Any, write: Any) -> None:

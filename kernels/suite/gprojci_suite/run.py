@@ -6,7 +6,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +40,7 @@ from gprojci_suite.ending import Ending
 from gprojci_suite.gpu_watch import STEADY, GpuWatch, Watch
 from gprojci_suite.inputs import InputSet, load
 from gprojci_suite.member import Case, Launch, Member, control_of
+from gprojci_suite.reference import AttentionResult
 from gprojci_suite.session import Session
 
 Progress = Callable[[str], None]
@@ -74,28 +75,33 @@ def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Repo
     plan = launches(spec)
     watch = GpuWatch(environment.gpu()) if spec.device == "cuda" else None
     with watch or contextlib.nullcontext(), Session(plan, spec.device, spec.limits, ending) as session:
-        session.launch()  # They import torch while the inputs are made here.
+        # They import torch while everything is made here that they are asked and judged by.
+        session.launch()
         inputs = [_load(spec, name) for name in spec.inputs] if USE_INPUTS & set(spec.suites) else []
         timed = _timed_cases(spec) if "throughput" in spec.suites else []
         layers = {item.name: layer_cases(item) for item in inputs}
         invariant = {**layers, **_long_cases(spec)} if {"symmetry", "determinism"} & set(spec.suites) else {}
         sweep = surface.places(spec.seed) if "surface" in spec.suites else []
+        expected = {item.name: accuracy.references(item) for item in inputs} if "accuracy" in spec.suites else {}
+        audits = {case.name: throughput.draw_audits(case, spec.device) for case in timed}
         for number, member in enumerate(session.start(), 1):
             progress(f"start {member.launch.label} {number}/{len(plan)} {member.status}")
         cases = {**layers, **invariant}.values()
         session.refuse_unsupported([case for by_layer in cases for case in by_layer.values()] + timed)
         session.refuse_unsupported([place.case for place in sweep[:1]])  # they all have one shape
         session.refuse_unsupported_shapes(_step_cases(spec))
+        session.launch_further()
         reached = _Reached(session, spec, progress)
-        slices, spread = _accuracy(session, inputs if reached("accuracy") else [], layers, progress)
+        slices, spread = _accuracy(session, inputs if reached("accuracy") else [], layers, expected, progress)
         moved = symmetry.measure(session, invariant if reached("symmetry") else {}, progress)
         repeated = determinism.measure(
             session, invariant if reached("determinism") else {}, spec.invariants.repeats, progress
         )
         points = surface.measure(session, sweep if reached("surface") else [], progress)
         timed = timed if reached("throughput") else []
+        session.start_further()
         limits = _ceilings(spec, progress, ending) if timed else None
-        measurements, comparisons = _throughput(session, spec, timed, progress, watch or STEADY, limits)
+        measurements, comparisons = _throughput(session, spec, timed, audits, progress, watch or STEADY, limits)
         session.stop_further()
         measurements, kernels = _anatomy(session, spec, timed, measurements, progress)
         models = spec.throughput.step_models if spec.throughput and reached("step") else ()
@@ -262,9 +268,15 @@ def _timed_cases(spec: RunSpec) -> list[Case]:
 
 
 def _accuracy(
-    session: Session, inputs: Sequence[InputSet], layers: dict[str, dict[str, Case]], progress: Progress
+    session: Session,
+    inputs: Sequence[InputSet],
+    layers: dict[str, dict[str, Case]],
+    references: Mapping[str, Mapping[str, AttentionResult]],
+    progress: Progress,
 ) -> tuple[list[Slice], dict[accuracy.Key, float]]:
-    """Every backend on every input set, subjects twice for their run-to-run spread; each reference is computed once."""
+    """Every backend on every input set, against the references by input set and layer; subjects twice for their
+    run-to-run spread.
+    """
     found: list[Slice] = []
     spread: dict[accuracy.Key, float] = {}
     members = [member for member in session.members if not member.launch.control]
@@ -273,8 +285,7 @@ def _accuracy(
         if session.over(f"accuracy of {item.name}"):
             progress(f"accuracy {item.name} skipped: {session.ending.reason}")
             break
-        progress(f"reference {item.name}")
-        expected = accuracy.references(item)
+        expected = references[item.name]
         for member in members:
             done += 1
             if member.process is None:
@@ -321,6 +332,7 @@ def _throughput(
     session: Session,
     spec: RunSpec,
     cases: Sequence[Case],
+    audits: Mapping[str, throughput.Audits],
     progress: Progress,
     watch: Watch,
     limits: Ceilings | None,
@@ -333,7 +345,9 @@ def _throughput(
             progress(f"throughput {case.name} skipped: {session.ending.reason}")
             break
         progress(f"throughput {case.name} case {number + 1}/{len(cases)}")
-        some, compared = throughput.measure(session, case, spec.throughput, spec.seed + number, progress, watch, limits)
+        some, compared = throughput.measure(
+            session, case, spec.throughput, spec.seed + number, progress, watch, limits, audits[case.name]
+        )
         measurements += some
         comparisons += compared
     return _without_failed(session, measurements, comparisons)

@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -83,21 +84,31 @@ class Session:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def launch(self) -> None:
-        """Start all backends side by side and wait for none of them."""
+        """Start the first process of all backends side by side and wait for none of them."""
         for member in self.members:
-            for one in member.all:
-                self._send_start(one)
+            self._send_start(member)
         self._launched = True
 
     def start(self) -> Iterator[Member]:
-        """Start all backends unless `launch` has; yields each once it is ready or has failed."""
+        """Start all backends unless `launch` has; yields each once its first process is ready or has failed."""
         if not self._launched:
             self.launch()
         for member in self.members:
-            for one in member.all:
+            self._await_start(member)
+            yield member
+
+    def launch_further(self) -> None:
+        """Start the further processes of all that have not failed, and wait for none: they are needed to time alone."""
+        for member in self.members:
+            for one in member.further if member.ok else ():
+                self._send_start(one)
+
+    def start_further(self) -> None:
+        """Wait until the processes of `launch_further` are ready; a member fails for what one of its has failed for."""
+        for member in self.members:
+            for one in member.further:
                 self._await_start(one)
             self._blame(member)
-            yield member
 
     def _send_start(self, member: Member) -> None:
         launch = member.launch
@@ -159,6 +170,22 @@ class Session:
             for name, shape in shapes.items():
                 if member.ok:
                     self._asked(member, {"do": "supported", "case": shape}, name)
+
+    def load(self, members: Sequence[Member], case: Case) -> None:
+        """Have every process of the members read a case, as many side by side as there are cores.
+
+        Nothing needs it: a process reads what it is asked about and has not read. But one after the other they would
+        leave the device idle for as long as all of them read.
+        """
+        waiting: deque[tuple[Member, Member]] = deque()
+        for member in members:
+            for one in member.all if member.ok else ():
+                if len(waiting) >= self.threads:
+                    self._await_load(*waiting.popleft(), case)
+                if member.ok and self._send_load(one, case):
+                    waiting.append((member, one))
+        while waiting:
+            self._await_load(*waiting.popleft(), case)
 
     def compute(self, member: Member, case: Case) -> dict[str, Tensor] | None:
         """o, dq, dk and dv of a case, or None when the backend failed; NaN and Inf are marked but returned."""
@@ -333,16 +360,48 @@ class Session:
         )
 
     def _load(self, member: Member, case: Case) -> None:
+        if member.loaded != self._place(case):
+            self._loaded(member, case, self._request(member, self._load_message(case)))
+
+    def _send_load(self, member: Member, case: Case) -> bool:
+        """Ask a process to read a case; False where it has, or has ended."""
+        if member.process is None or self.ending.reason is not None or member.loaded == self._place(case):
+            return False
+        member.process.send(self._load_message(case))
+        return True
+
+    def _await_load(self, member: Member, one: Member, case: Case) -> None:
+        """Wait for a process of a member that was asked to read a case."""
+        if one.process is None:  # another process of it has failed meanwhile, and with it this one has ended
+            return
+        try:
+            self._loaded(one, case, one.process.receive(self.limits.call_seconds))
+        except BackendFailure as failure:
+            self._failed(member, case.name, failure)
+
+    def _place(self, case: Case) -> tuple[Path, bool]:
+        """The file of a case, which is written where there is none yet, and what is asked of the backend beside it."""
         known = self._files.get(id(case))
         if known is None:
             tensors = case.tensors
             path = self._directory / f"case-{len(self._files)}.safetensors"
             exchange.save(path, {"q": tensors.q, "k": tensors.k, "v": tensors.v, "do": tensors.do})
             known = self._files[id(case)] = (case, path)
-        if member.loaded != (known[1], case.deterministic):
-            message = {"do": "load", "file": str(known[1]), "causal": case.causal, "softmax_scale": case.softmax_scale}
-            member.dtype = str(self._request(member, {**message, "deterministic": case.deterministic})["dtype"])
-            member.loaded = (known[1], case.deterministic)
+        return known[1], case.deterministic
+
+    def _load_message(self, case: Case) -> dict[str, Any]:
+        file, deterministic = self._place(case)
+        return {
+            "do": "load",
+            "file": str(file),
+            "causal": case.causal,
+            "softmax_scale": case.softmax_scale,
+            "deterministic": deterministic,
+        }
+
+    def _loaded(self, member: Member, case: Case, answer: Mapping[str, Any]) -> None:
+        member.dtype = str(answer["dtype"])
+        member.loaded = self._place(case)
 
     def _timed(
         self, member: Member, repeat: int = 1, *, idle: bool = False, spin: bool = True

@@ -14,7 +14,7 @@ from gprojci_suite.answers import StepSeconds
 from gprojci_suite.ceilings import attention_flops
 from gprojci_suite.contract.spec import ThroughputSpec
 from gprojci_suite.contract.timing import Ceilings, ClockCheck, Comparison, Measurement
-from gprojci_suite.contract.vocabulary import PASSES, Pass
+from gprojci_suite.contract.vocabulary import PASSES, Device, Pass
 from gprojci_suite.cuda_timing import CALIBRATED, DISCARDED
 from gprojci_suite.decision import RatioInterval, decides, next_look, ratio_interval
 from gprojci_suite.gpu_watch import STEADY, Watch
@@ -27,6 +27,8 @@ WARM_UP = DISCARDED + CALIBRATED - 1
 """Steps after the first one of a process: with it those that calibrate the spins of `cuda_timing`."""
 
 Pair = tuple[StepSeconds, StepSeconds]
+Audits = tuple[audit.Audit, audit.Audit]
+"""That of a step in the rounds, and that of a step after them."""
 
 
 @dataclass
@@ -75,6 +77,17 @@ def input_case(inputs: InputSet) -> Case:
     return Case(case_name(inputs.name, inputs.causal, inputs.dtype), tensors, inputs.causal, inputs.softmax_scale)
 
 
+def draw_audits(case: Case, device: Device) -> Audits:
+    """What `measure` audits the backends of a case with; takes seconds."""
+    one, two = (
+        audit.draw(
+            case.tensors, causal=case.causal, softmax_scale=case.softmax_scale, normal=case.normal, device=device
+        )
+        for _ in range(2)
+    )
+    return one, two
+
+
 def case_name(what: str, causal: bool, dtype: torch.dtype) -> str:
     """Name of a case: shape or input set, mask, element type."""
     return f"{what}.{'causal' if causal else 'full'}.{DTYPES[dtype]}"
@@ -88,6 +101,7 @@ def measure(
     progress: Callable[[str], None],
     watch: Watch = STEADY,
     ceilings: Ceilings | None = None,
+    audits: Audits | None = None,
 ) -> tuple[list[Measurement], list[Comparison]]:
     """Time one case on every backend that has not failed, and compare.
 
@@ -95,12 +109,13 @@ def measure(
     head against base (or against the anchor when there is no base) is not decided against the margin after `pairs`
     rounds, those two alone are paired further, twice as many each time, up to `max_pairs`. What `watch` finds throttled
     is void and repeated in the same processes, until `max_pairs` are void. One step of each backend in the rounds, at
-    random, and one after the last are audited.
+    random, and one after the last are audited, with what is drawn here unless it is given.
 
     Where the session ends on the way, the rounds that were finished are the measurement, without that last audit; the
     backends are `timeout` then, which says so.
     """
     order = random.Random(seed)  # noqa: S311 (an order of measurements, not a secret)
+    session.load(session.members, case)
     members = []
     for member in [member for member in session.members if member.ok]:
         if not session.over(f"throughput of {case.name}") and _warm(session, member, case):
@@ -111,16 +126,7 @@ def measure(
     if not any(member.ok for member in members):
         return [], []
     samples: dict[Member, list[StepSeconds]] = {member: [] for member in members}
-    within, after = (
-        audit.draw(
-            case.tensors,
-            causal=case.causal,
-            softmax_scale=case.softmax_scale,
-            normal=case.normal,
-            device=session.device,
-        )
-        for _ in range(2)
-    )
+    within, after = audits or draw_audits(case, session.device)
     audited = {member: secrets.randbelow(settings.pairs) for member in members}
     done = void = 0
     watch.throttled()  # What happened before is no affair of the first round.

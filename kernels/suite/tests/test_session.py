@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from gprojci_suite import clock, inputs
 from gprojci_suite.answers import steps_of
 from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.member import Case, Launch, Member
-from gprojci_suite.process import BackendFailure
+from gprojci_suite.process import BackendFailure, BackendProcess
 from gprojci_suite.run import layer_cases
 from gprojci_suite.session import Session
 from gprojci_suite.throughput import input_case
@@ -103,6 +104,14 @@ def case() -> Case:
 
 def subject(name: str, entry: str, site: Path, python: str = sys.executable) -> Launch:
     return Launch(name, "head", "subject", python, entry, str(site), str(site))
+
+
+def started(session: Session) -> list[Member]:
+    """The members with all their processes."""
+    members = list(session.start())
+    session.launch_further()
+    session.start_further()
+    return members
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +250,7 @@ def test_several_processes_of_one_backend(tmp_path: Path) -> None:
     )
     launch = replace(subject("mine", "mine:attention", tmp_path), processes=3)
     with Session([launch], "cpu", LimitsSpec()) as session:
-        (member,) = session.start()
+        (member,) = started(session)
         assert member.ok, member.detail
         for process in range(6):
             assert session.time(member, case(), process=process) is not None
@@ -289,11 +298,52 @@ def test_a_further_process_that_dies_fails_its_backend(tmp_path: Path) -> None:
     )
     launch = replace(subject("mine", "mine:attention", tmp_path), processes=2)
     with Session([launch], "cpu", LimitsSpec()) as session:
-        (member,) = session.start()
+        (member,) = started(session)
         answers = [session.time(member, case(), process=process) for process in range(2)]
     assert None in answers
     assert (member.status, member.process) == ("runtime_error", None)
     assert "exited with status 3" in (member.detail or "")
+
+
+def test_a_case_is_read_by_all_processes_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = [Launch(name, "ruler", "peer", sys.executable, processes=2) for name in ("sdpa-math", "fp32")]
+    said: list[str] = []
+    send, receive = BackendProcess.send, BackendProcess.receive
+
+    def sends(process: BackendProcess, message: dict[str, Any]) -> None:
+        said.append(str(message["do"]))
+        send(process, message)
+
+    def receives(process: BackendProcess, seconds: float) -> dict[str, Any]:
+        said.append("answered")
+        return receive(process, seconds)
+
+    with Session(launches, "cpu", LimitsSpec()) as session:
+        members = started(session)
+        monkeypatch.setattr(BackendProcess, "send", sends)
+        monkeypatch.setattr(BackendProcess, "receive", receives)
+        one = case()
+        session.threads = 3
+        session.load(members, one)
+        assert said == [*["load"] * 3, "answered", "load", *["answered"] * 3], "as many at a time as there are cores"
+        said.clear()
+        session.load(members, one)
+        assert said == [], "read already"
+        assert session.time(members[0], one, process=1)
+        assert "load" not in said
+
+
+def test_a_process_that_dies_reading_a_case_fails_its_backend_alone() -> None:
+    launches = [Launch(name, "ruler", "peer", sys.executable, processes=2) for name in ("sdpa-math", "fp32")]
+    with Session(launches, "cpu", LimitsSpec()) as session:
+        math, fp32 = started(session)
+        further = math.further[0].process
+        assert further is not None
+        os.kill(further._process.pid, signal.SIGKILL)
+        one = case()
+        session.load([math, fp32], one)
+        assert (math.status, math.process, fp32.status) == ("out_of_memory", None, "ok")
+        assert session.time(fp32, one, process=1)
 
 
 def test_an_import_that_fails_in_one_process_fails_its_backend(tmp_path: Path) -> None:
@@ -301,7 +351,7 @@ def test_an_import_that_fails_in_one_process_fails_its_backend(tmp_path: Path) -
         f"import os\nos.open({str(tmp_path)!r} + '/only', os.O_CREAT | os.O_EXCL)\nattention = print\n"
     )
     with Session([replace(subject("mine", "mine:attention", tmp_path), processes=2)], "cpu", LimitsSpec()) as session:
-        (member,) = session.start()
+        (member,) = started(session)
     assert member.status == "build_error"
     assert "FileExistsError" in (member.detail or "")
 

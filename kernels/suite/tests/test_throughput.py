@@ -34,6 +34,9 @@ class Scripted:
     def over(self, what: str) -> bool:
         return False
 
+    def load(self, members: list[Member], case: Case) -> None:
+        assert members == self.members
+
     def check_clock(self, member: Member, case: Case, process: int = 0) -> bool:
         return True
 
