@@ -2,8 +2,8 @@
 
     python -I -S enclosure.py VIEW COMMAND…      VIEW: JSON of `isolation.Files.to_json`, paths that exist
 
-The whole tree becomes read-only, the private directories empty; in them appear again what may be read and what may be
-written. `/dev` has the harmless devices and the GPUs. Exit code 125: this host does not allow one of the steps.
+The whole tree becomes read-only but for the entries of processes in `/proc`, the private directories empty; in them
+appear again what may be read and what may be written. `/dev` has the harmless devices and the GPUs. Exit code 125: this host does not allow one of the steps.
 """
 
 from __future__ import annotations
@@ -84,6 +84,17 @@ def empty(directory: str, kept: list[str], mib: int) -> None:
     os.chdir("/")
 
 
+def writable_processes() -> None:
+    """Of `/proc` what belongs to processes, which is their own business: CUDA cannot be initialised (error 304) where a
+    thread cannot write its name there. All the rest, the kernel's settings with it, stays read-only.
+    """
+    entries = [path for path in Path("/proc").iterdir() if not path.name.isdigit() and not path.is_symlink()]
+    set_read_only("/proc", False)
+    for path in map(str, entries):
+        bind(path, path)
+        set_read_only(path, True)
+
+
 def private_devices() -> None:
     """A `/dev` with shared memory, the devices that programs expect, and those of GPUs."""
     os.chdir("/dev")
@@ -117,6 +128,7 @@ def enclose(view: dict[str, Any]) -> None:
         empty(directory, [path for path in kept if path.startswith(f"{directory}/")], view["mib"])
     for path in writable:
         set_read_only(path, False)
+    writable_processes()
     private_devices()
     if name_servers and not resolver.exists():  # it lay in /run
         resolver.parent.mkdir(parents=True, exist_ok=True)

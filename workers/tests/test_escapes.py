@@ -77,7 +77,9 @@ def test_no_file_of_the_host_can_be_changed(host, network):
         Path.home() / ".bashrc.planted",
         Path("/usr/local/bin/planted"),
         Path("/proc/sys/kernel/core_pattern"),
-        Path("/proc/self/oom_score_adj"),
+        Path("/proc/sys/vm/overcommit_memory"),
+        Path("/proc/sysrq-trigger"),
+        Path("/proc/irq/default_smp_affinity"),
         Path("/sys/kernel/planted"),
     ]
     code = f"""
@@ -95,6 +97,22 @@ print("tried")
     finally:  # a sandbox with a hole is no reason to leave the host changed
         for path in targets:
             path.unlink(missing_ok=True) if "planted" in path.name else None
+
+
+@as_both
+def test_a_thread_can_name_itself(host, network):
+    """As CUDA does, which cannot be initialised otherwise."""
+    code = """
+import threading
+def name():
+    path = f"/proc/self/task/{threading.get_native_id()}/comm"
+    open(path, "w").write("cuda")
+    print(open(path).read(), end="")
+thread = threading.Thread(target=name)
+thread.start()
+thread.join()
+"""
+    assert host.attempt(code, network=network) == "cuda\n"
 
 
 @as_both
