@@ -3,7 +3,8 @@
     python -I -S enclosure.py VIEW COMMAND…      VIEW: JSON of `isolation.Files.to_json`, paths that exist
 
 The whole tree becomes read-only but for the entries of processes in `/proc`, the private directories empty; in them
-appear again what may be read and what may be written. `/dev` has the harmless devices and the GPUs. Exit code 125: this host does not allow one of the steps.
+appear again what may be read and what may be written. `/dev` has the harmless devices and the GPUs. Exit code 125: this
+host does not allow one of the steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a call is made of beside its time: its CUDA kernels, and its passes replayed as CUDA graphs.
 
-Asked when all timing is done, of a fresh process of each backend: a profiler slows down the launches of a process for
-good, and a capture that fails may leave it unusable. Nothing that goes wrong here is a failure of the backend; it is
-said in the progress output, and in the report where a graph was due.
+Asked when all timing of calls is done, of a process of each backend in which nothing is measured any more: a profiler
+slows down the launches of a process for good, and a capture that fails may leave it unusable. Nothing that goes wrong
+here is a failure of the backend; it is said in the progress output, and in the report where a graph was due.
 """
 
 import statistics
@@ -12,13 +12,9 @@ from typing import Any
 
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.errors import ContractError
-from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.contract.timing import Kernel, Measurement
-from gprojci_suite.contract.vocabulary import Device
-from gprojci_suite.ending import Ending
-from gprojci_suite.member import Case, Launch, Member
+from gprojci_suite.member import Case, Member
 from gprojci_suite.session import Session
-from gprojci_suite.stopwatch import Stopwatch
 
 KERNELS_LIMIT = 64
 """Most kernels taken from one backend and case, both passes."""
@@ -28,50 +24,39 @@ Progress = Callable[[str], None]
 
 
 def measure(
-    launches: Sequence[Launch],
-    device: Device,
-    limits: LimitsSpec,
-    cases: Sequence[Case],
-    measurements: Sequence[Measurement],
-    progress: Progress,
-    ending: Ending | None = None,
-    working: Stopwatch | None = None,
+    session: Session, cases: Sequence[Case], measurements: Sequence[Measurement], progress: Progress
 ) -> tuple[list[Measurement], list[Kernel]]:
     """Kernels of every backend and case that was timed, and the measurements with their graph times.
 
     Args:
-        launches: the backends that have not failed; controls are left out.
-        device: where they were timed.
-        limits: of a call and a start.
+        session: that timed them.
         cases: those that were timed.
         measurements: of the throughput suite.
         progress: called with one line per step.
-        ending: of the session that timed them.
-        working: of the session that timed them.
     """
     places: dict[tuple[str, str, str], list[Measurement]] = {}
     for item in measurements:
         places.setdefault((item.backend, item.revision, item.case), []).append(item)
-    if ending is not None and ending.reason is not None:
-        progress(f"kernels and graphs skipped: {ending.reason}")
+    reason = session.ending.reason
+    if reason is not None:
+        progress(f"kernels and graphs skipped: {reason}")
         return [
-            replace(item, graph_detail=ending.reason) if launch_bound(items) else item
+            replace(item, graph_detail=reason) if launch_bound(items) else item
             for items in places.values()
             for item in items
         ], []
     kernels: list[Kernel] = []
-    asked = [replace(launch, processes=1) for launch in launches if not launch.control]
-    with Session(asked, device, limits, ending, working) as session:
-        for member in session.start():
-            if not member.ok:
-                progress(f"kernels {member.launch.label} unknown: {_first_line(member.detail or '')}")
-        for case in cases:
-            for member in [member for member in session.members if member.ok]:
-                place = (member.launch.backend, member.launch.revision, case.name)
-                if place in places:
-                    places[place] = with_graphs(session, member, case, places[place], progress)
-                    kernels += kernels_of(session, member, case, progress)
-                    session.release(member)  # All of them share one GPU, and some keep gigabytes.
+    spares = list(session.spares())
+    for _, spare in spares:
+        if not spare.ok:
+            progress(f"kernels {spare.launch.label} unknown: {_first_line(spare.detail or '')}")
+    for case in cases:
+        for _, spare in spares:
+            place = (spare.launch.backend, spare.launch.revision, case.name)
+            if spare.ok and place in places:
+                places[place] = with_graphs(session, spare, case, places[place], progress)
+                kernels += kernels_of(session, spare, case, progress)
+                session.release(spare)  # All of them share one GPU, and some keep gigabytes.
     return [item for items in places.values() for item in items], kernels
 
 

@@ -1,7 +1,7 @@
 """What the device can do in this session: a BF16 matrix product and a copy, timed in a process of their own.
 
-`python -m gprojci_suite.ceilings DEVICE` prints both as JSON. A matrix product's FLOPs are 2·n³; a copy moves its bytes
-twice, read and written. Each is the fastest of several calls: a ceiling, not an average.
+`echo | python -m gprojci_suite.ceilings DEVICE THREADS` prints both as JSON. A matrix product's FLOPs are 2·n³; a copy
+moves its bytes twice, read and written. Each is the fastest of several calls: a ceiling, not an average.
 """
 
 import json
@@ -31,23 +31,41 @@ def attention_flops(batch: int, heads: int, seq_q: int, seq_k: int, head_dim: in
     return {"forward": forward, "backward": 2.5 * forward, "forward_backward": 3.5 * forward}
 
 
-def measure(device: Device, seconds: float, ending: Ending) -> Ceilings | str:
-    """The ceilings, or why there are none; takes at most `seconds`, and no longer than the session."""
-    command = [sys.executable, "-P", "-m", "gprojci_suite.ceilings", device, str(available_threads())]
-    deadline = time.monotonic() + seconds
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+class Probe:
+    """Context manager over the process, which imports torch at once and measures when it is asked to.
+
+    Args:
+        device: what it measures.
+    """
+
+    def __init__(self, device: Device) -> None:
+        command = [sys.executable, "-P", "-m", "gprojci_suite.ceilings", device, str(available_threads())]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> "Probe":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def measure(self, seconds: float, ending: Ending) -> Ceilings | str:
+        """The ceilings, or why there are none; takes at most `seconds`, and no longer than the session."""
+        deadline, word = time.monotonic() + seconds, "measure\n"
         while True:
             try:
-                printed, complaints = process.communicate(timeout=0.2)
+                printed, complaints = self._process.communicate(word, timeout=0.2)
                 break
             except subprocess.TimeoutExpired:
+                word = ""  # was sent; what is given the second time is ignored
                 late = f"not measured within {seconds:g} s" if time.monotonic() > deadline else ending.reason
                 if late:
-                    process.kill()
                     return late
-    if process.returncode != 0:
-        return (complaints.strip().splitlines() or ["no reason given"])[-1]
-    return Ceilings(**json.loads(printed))
+        if self._process.returncode != 0:
+            return (complaints.strip().splitlines() or ["no reason given"])[-1]
+        return Ceilings(**json.loads(printed))
 
 
 def here(device: Device) -> Ceilings:
@@ -79,7 +97,15 @@ def _synchronise(device: Device) -> None:
         torch.cuda.synchronize()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Entry point: device and threads as arguments; prints the ceilings when a line comes in, nothing without one."""
+    device: Device = "cuda" if sys.argv[1] == "cuda" else "cpu"
     torch.set_num_threads(int(sys.argv[2]))
-    measured = here("cuda" if sys.argv[1] == "cuda" else "cpu")
-    print(json.dumps({"matmul_tflops": measured.matmul_tflops, "copy_gb_s": measured.copy_gb_s}))
+    torch.zeros(1, device=device)
+    if sys.stdin.readline():
+        found = here(device)
+        print(json.dumps({"matmul_tflops": found.matmul_tflops, "copy_gb_s": found.copy_gb_s}))
+
+
+if __name__ == "__main__":
+    main()

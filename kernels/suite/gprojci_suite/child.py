@@ -20,10 +20,11 @@ from typing import Any
 from gprojci_suite.entry import Refused, classify, describe, load_entry, takes_deterministic
 
 CLOCK = time.perf_counter  # Taken before any measured code is imported, which could replace it.
-REST_BYTES = 2**31
+REST_SHARE = 0.5
+"""Of its part of the device's memory, were that dealt out evenly, what a process may keep between two calls."""
 COMMANDS = (
-    *("start", "supported", "load", "compute", "turn", "time", "unchanged", "audited", "rest", "graph", "kernels"),
-    *("load_step", "step", "release", "nothing"),
+    *("start", "supported", "load", "compute", "turn", "time", "unchanged", "audited", "rest"),
+    *("warm", "graph", "kernels", "load_step", "step", "release", "nothing"),
 )
 
 
@@ -172,17 +173,34 @@ class Backend:
         return {}
 
     def rest(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Give back what the allocator keeps for the next call when that is more than REST_BYTES; says whether it did.
+        """Give back what the allocator keeps for the next call when that is more than REST_SHARE; says whether it did.
 
-        Many processes share one GPU, and each would keep the most that it ever used.
+        Many `processes` share one GPU, and each would keep the most that it ever used.
         """
         import torch
 
         self.timed = ()
-        rested = self.device == "cuda" and torch.cuda.memory_reserved() > REST_BYTES
+        if self.device != "cuda":
+            return {"rested": False}
+        rested = torch.cuda.memory_reserved() > REST_SHARE * torch.cuda.mem_get_info()[1] / message["processes"]
         if rested:
             torch.cuda.empty_cache()
         return {"rested": rested}
+
+    def warm(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the backend once on the loaded case, as one of `processes`; most bytes reserved, and bytes free then."""
+        import torch
+
+        if self.device != "cuda":
+            self._backward(self._forward())
+            return {"peak": None, "free": None}
+        try:
+            torch.cuda.reset_peak_memory_stats()
+            self._backward(self._forward())
+            torch.cuda.synchronize()
+            return {"peak": torch.cuda.max_memory_reserved(), "free": torch.cuda.mem_get_info()[0]}
+        finally:
+            self.rest(message)
 
     def graph(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Seconds of the loaded case's passes replayed as CUDA graphs, and why one could not be captured."""

@@ -77,8 +77,9 @@ class Member:
     """One backend of the session: its process, and its first failure if it has one.
 
     `unfinished` are those whose failure is that the session ended: what was measured of them before is as it should be.
-    Where it is timed in several processes, `further` are those after the first: members of their own, each with what it
-    has loaded, whose failure is this one's.
+    `peak_bytes` are the most that its process had on a GPU in its first call of the case at hand. Where it is timed in
+    several processes, `further` are those after the first: members of their own, each with what it has loaded, whose
+    failure is this one's.
     """
 
     def __init__(self, launch: Launch, directory: Path) -> None:
@@ -96,6 +97,7 @@ class Member:
         self.clock_checks: list[ClockCheck] = []
         self.further: list[Member] = []
         self.rested = False
+        self.peak_bytes = 0
         self.unfinished = False
 
     @property
@@ -107,6 +109,11 @@ class Member:
     def counts(self) -> bool:
         """Whether what was measured of it is as it should be: nothing has failed but the session's time."""
         return self.ok or self.unfinished
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process has neither failed nor ended by itself."""
+        return self.process is not None and self.process.runs
 
     def fail(self, status: Status, detail: str) -> None:
         """Keep the first failure."""

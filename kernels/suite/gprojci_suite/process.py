@@ -181,6 +181,11 @@ class BackendProcess:
             self.kill()
 
     @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended and self._process.poll() is None
+
+    @property
     def condemned(self) -> str | None:
         """Which limit it passed."""
         return self._condemned

@@ -1,7 +1,8 @@
-"""Progress on a terminal as a bar that overwrites itself, elsewhere as plain lines."""
+"""Progress on a terminal as a bar that overwrites itself, elsewhere as lines with the seconds since the beginning."""
 
 import re
 import shutil
+import time
 from types import TracebackType
 from typing import TextIO
 
@@ -14,6 +15,7 @@ class ProgressBar:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._terminal = stream.isatty()
+        self._begin = time.monotonic()
         self._read = True
 
     def __enter__(self) -> "ProgressBar":
@@ -28,7 +30,7 @@ class ProgressBar:
     def step(self, line: str) -> None:
         """Show one step; a reader that has gone ends no measurement."""
         if not self._terminal:
-            self._write(f"{line}\n")
+            self._write(f"{time.monotonic() - self._begin:6.1f} s  {line}\n")
             return
         counter = re.search(r"(\d+)/(\d+)", line)
         share = int(counter[1]) / int(counter[2]) if counter else 0.0

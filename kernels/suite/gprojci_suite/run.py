@@ -7,7 +7,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ from gprojci_suite.ending import Ending
 from gprojci_suite.gpu_watch import STEADY, GpuWatch, Watch
 from gprojci_suite.inputs import InputSet, load
 from gprojci_suite.member import Case, Launch, Member, control_of
+from gprojci_suite.one_thread import one_thread
 from gprojci_suite.reference import AttentionResult
 from gprojci_suite.session import Session
 
@@ -74,36 +76,51 @@ def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Repo
     environment.check_device(spec.device)
     plan = launches(spec)
     watch = GpuWatch(environment.gpu()) if spec.device == "cuda" else None
-    with watch or contextlib.nullcontext(), Session(plan, spec.device, spec.limits, ending) as session:
+    with contextlib.ExitStack() as until_the_end:
+        if watch:
+            until_the_end.enter_context(watch)
+        session = until_the_end.enter_context(Session(plan, spec.device, spec.limits, ending))
         # They import torch while everything is made here that they are asked and judged by.
         session.launch()
+        probe = until_the_end.enter_context(ceilings.Probe(spec.device)) if "throughput" in spec.suites else None
         inputs = [_load(spec, name) for name in spec.inputs] if USE_INPUTS & set(spec.suites) else []
         timed = _timed_cases(spec) if "throughput" in spec.suites else []
+        beside = until_the_end.enter_context(ThreadPoolExecutor(1))
+        expectations = beside.submit(_expectations, spec, inputs, timed)
         layers = {item.name: layer_cases(item) for item in inputs}
         invariant = {**layers, **_long_cases(spec)} if {"symmetry", "determinism"} & set(spec.suites) else {}
         sweep = surface.places(spec.seed) if "surface" in spec.suites else []
-        expected = {item.name: accuracy.references(item) for item in inputs} if "accuracy" in spec.suites else {}
-        audits = {case.name: throughput.draw_audits(case, spec.device) for case in timed}
         for number, member in enumerate(session.start(), 1):
             progress(f"start {member.launch.label} {number}/{len(plan)} {member.status}")
-        cases = {**layers, **invariant}.values()
-        session.refuse_unsupported([case for by_layer in cases for case in by_layer.values()] + timed)
+        cases = [case for by_layer in {**layers, **invariant}.values() for case in by_layer.values()]
+        session.refuse_unsupported(cases + timed)
         session.refuse_unsupported([place.case for place in sweep[:1]])  # they all have one shape
         session.refuse_unsupported_shapes(_step_cases(spec))
         session.launch_further()
+        if spec.device == "cuda":
+            _warm(session, cases, progress)
+        expected = expectations.result()
         reached = _Reached(session, spec, progress)
-        slices, spread = _accuracy(session, inputs if reached("accuracy") else [], layers, expected, progress)
-        moved = symmetry.measure(session, invariant if reached("symmetry") else {}, progress)
-        repeated = determinism.measure(
-            session, invariant if reached("determinism") else {}, spec.invariants.repeats, progress
-        )
+        with one_thread():
+            slices, spread = _accuracy(
+                session, inputs if reached("accuracy") else [], layers, expected.references, progress
+            )
+            moved = symmetry.measure(session, invariant if reached("symmetry") else {}, progress)
+            repeats = spec.invariants.repeats
+            repeated = determinism.measure(session, invariant if reached("determinism") else {}, repeats, progress)
         points = surface.measure(session, sweep if reached("surface") else [], progress)
         timed = timed if reached("throughput") else []
         session.start_further()
-        limits = _ceilings(spec, progress, ending) if timed else None
-        measurements, comparisons = _throughput(session, spec, timed, audits, progress, watch or STEADY, limits)
-        session.stop_further()
+        if timed:
+            progress(f"processes ready: {session.processes}")
+        limits = _ceilings(probe, spec, progress, ending) if probe and timed else None
+        measurements, comparisons = _throughput(
+            session, spec, timed, expected.audits, progress, watch or STEADY, limits
+        )
         measurements, kernels = _anatomy(session, spec, timed, measurements, progress)
+        session.stop_further()
+        if timed:
+            progress("calls timed")
         models = spec.throughput.step_models if spec.throughput and reached("step") else ()
         trained, steps_compared = _steps(session, spec, models, progress, watch or STEADY)
         statuses = session.statuses()
@@ -145,6 +162,14 @@ def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Repo
         step=Step(tuple(trained), tuple(steps_compared)) if "step" in reached.suites else None,
         working_seconds=session.working.seconds,
     )
+
+
+@dataclass(frozen=True)
+class _Expectations:
+    """What backends are judged by: float64 results by input set and layer, and the audits of what is timed, by case."""
+
+    references: dict[str, dict[str, AttentionResult]]
+    audits: dict[str, throughput.Audits]
 
 
 class _Reached:
@@ -267,6 +292,20 @@ def _timed_cases(spec: RunSpec) -> list[Case]:
     return cases
 
 
+def _expectations(spec: RunSpec, inputs: Sequence[InputSet], timed: Sequence[Case]) -> _Expectations:
+    references = {item.name: accuracy.references(item) for item in inputs} if "accuracy" in spec.suites else {}
+    return _Expectations(references, {case.name: throughput.draw_audits(case, spec.device) for case in timed})
+
+
+def _warm(session: Session, cases: Sequence[Case], progress: Progress) -> None:
+    """Have the first process of every backend call it on one case of each kind that is compiled for by itself."""
+    kinds = {tuple(case.shape().values()): case for case in cases}
+    members = [member for member in session.members if not member.launch.control]
+    for number, case in enumerate(kinds.values(), 1):
+        session.warm(members, case, further=False)
+        progress(f"warm-up {number}/{len(kinds)}")
+
+
 def _accuracy(
     session: Session,
     inputs: Sequence[InputSet],
@@ -319,8 +358,8 @@ def _compute_layers(session: Session, member: Member, cases: dict[str, Case]) ->
     return results
 
 
-def _ceilings(spec: RunSpec, progress: Progress, ending: Ending) -> Ceilings | None:
-    found = ceilings.measure(spec.device, spec.limits.call_seconds, ending)
+def _ceilings(probe: ceilings.Probe, spec: RunSpec, progress: Progress, ending: Ending) -> Ceilings | None:
+    found = probe.measure(spec.limits.call_seconds, ending)
     if isinstance(found, str):
         progress(f"ceilings unknown: {found}")
         return None
@@ -359,10 +398,7 @@ def _anatomy(
     """Kernels and graph times of what was timed on a GPU."""
     if spec.device != "cuda" or not measurements:
         return measurements, []
-    alive = [member.launch for member in session.members if member.ok]
-    return anatomy.measure(
-        alive, spec.device, spec.limits, cases, measurements, progress, session.ending, session.working
-    )
+    return anatomy.measure(session, cases, measurements, progress)
 
 
 def _step_cases(spec: RunSpec) -> dict[str, dict[str, Any]]:

@@ -1,11 +1,13 @@
 """All backends of one run, each in its own process, measured in turn; a failure ends that backend only."""
 
 import contextlib
+import math
 import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -79,8 +81,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._headcount.__exit__()
-        for member in self.members:
-            member.stop()
+        _in_threads([member.stop for member in self.members])
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def launch(self) -> None:
@@ -171,21 +172,26 @@ class Session:
                 if member.ok:
                     self._asked(member, {"do": "supported", "case": shape}, name)
 
-    def load(self, members: Sequence[Member], case: Case) -> None:
-        """Have every process of the members read a case, as many side by side as there are cores.
+    def warm(self, members: Sequence[Member], case: Case, *, further: bool) -> None:
+        """Have processes of the members read a case and call their backend on it once, side by side.
 
-        Nothing needs it: a process reads what it is asked about and has not read. But one after the other they would
-        leave the device idle for as long as all of them read.
+        Nothing needs it, and nothing of it counts. But the first call of a process compiles, or loads kernels, for
+        seconds in which it hardly uses the device, and one after the other they would leave it idle for minutes. As
+        many run side by side as there are cores; further processes as many as find room on the device, each taking what
+        the first of its backend took. A backend that fails without dying may have lacked that: its next call tells.
+
+        Args:
+            members: those that have failed are left out.
+            case: what they read.
+            further: whether the further processes are due after the first ones.
         """
-        waiting: deque[tuple[Member, Member]] = deque()
-        for member in members:
-            for one in member.all if member.ok else ():
-                if len(waiting) >= self.threads:
-                    self._await_load(*waiting.popleft(), case)
-                if member.ok and self._send_load(one, case):
-                    waiting.append((member, one))
-        while waiting:
-            self._await_load(*waiting.popleft(), case)
+        firsts = [(member, member) for member in members]
+        self._load_all(firsts, case)
+        room = self._warm_all(firsts, case)
+        if further:
+            seconds = [(member, one) for member in members for one in member.further]
+            self._load_all(seconds, case)
+            self._warm_all(seconds, case, room / 2)
 
     def compute(self, member: Member, case: Case) -> dict[str, Tensor] | None:
         """o, dq, dk and dv of a case, or None when the backend failed; NaN and Inf are marked but returned."""
@@ -232,7 +238,7 @@ class Session:
                 if member.single_calls.due():
                     member.single_calls.empties.append(self._timed(worker, idle=True)[1].beside)
                 if member.further:
-                    worker.rested = self._request(worker, {"do": "rest"}).get("rested") is True
+                    self._rest(worker)
         except BackendFailure as failure:
             self._failed(member, case.name, failure)
             return None
@@ -266,6 +272,8 @@ class Session:
             patient = all(check.verdict != "unclear" for check in member.clock_checks if check.case == case.name)
             found = clock.check(timed, empty, fastest, clock.SLACK[self.device], patient=patient)
             member.clock_checks.append(found.entry(member.launch.backend, member.launch.revision, case.name, process))
+            if member.further:
+                self._rest(worker)
             if found.verdict == "disagrees":
                 raise _clocks_disagree(found.rounds.claimed, found.rounds.called)
             return True
@@ -335,8 +343,24 @@ class Session:
 
     def stop_further(self) -> None:
         """End all processes but the first of each member: what comes next is measured in that one."""
-        for member in self.members:
-            member.stop_further()
+        _in_threads([member.stop_further for member in self.members])
+
+    def spares(self) -> Iterator[tuple[Member, Member]]:
+        """Every member that has not failed, controls left out, with a process of it in which nothing is measured more.
+
+        That is its second one; where there is none it is started, and may have failed. Its failures are not the
+        member's.
+        """
+        asked = [member for member in self.members if member.ok and not member.launch.control]
+        for index, member in enumerate(asked):
+            if not member.further:
+                member.further = [Member(member.launch, self._directory / f"spare-{index}")]
+                self._send_start(member.further[0])
+        for member in asked:
+            spare = member.further[0]
+            if spare.start_seconds is None:
+                self._await_start(spare)
+            yield member, spare
 
     def _asked(
         self, member: Member, message: Mapping[str, Any], what: str, more_seconds: float = 0.0
@@ -363,21 +387,66 @@ class Session:
         if member.loaded != self._place(case):
             self._loaded(member, case, self._request(member, self._load_message(case)))
 
-    def _send_load(self, member: Member, case: Case) -> bool:
-        """Ask a process to read a case; False where it has, or has ended."""
-        if member.process is None or self.ending.reason is not None or member.loaded == self._place(case):
-            return False
-        member.process.send(self._load_message(case))
-        return True
+    def _load_all(self, asked: Sequence[tuple[Member, Member]], case: Case) -> None:
+        """Have processes, each after its member, read a case side by side."""
 
-    def _await_load(self, member: Member, one: Member, case: Case) -> None:
-        """Wait for a process of a member that was asked to read a case."""
-        if one.process is None:  # another process of it has failed meanwhile, and with it this one has ended
-            return
-        try:
-            self._loaded(one, case, one.process.receive(self.limits.call_seconds))
-        except BackendFailure as failure:
-            self._failed(member, case.name, failure)
+        def message(one: Member) -> dict[str, Any] | None:
+            return None if one.loaded == self._place(case) else self._load_message(case)
+
+        for member, one, answer in self._side_by_side(asked, message):
+            if isinstance(answer, BackendFailure):
+                self._failed(member, case.name, answer)
+            else:
+                self._loaded(one, case, answer)
+
+    def _warm_all(self, asked: Sequence[tuple[Member, Member]], case: Case, room: float = math.inf) -> float:
+        """Have processes call their backend side by side, with so many bytes for all; returns the bytes left free."""
+        message = {"do": "warm", "processes": self.processes}
+        free = math.inf
+        with self.working:
+            for member, one, answer in self._side_by_side(asked, lambda one: message, room):
+                if isinstance(answer, SessionOver) or (isinstance(answer, BackendFailure) and not one.alive):
+                    self._failed(member, case.name, answer)
+                elif not isinstance(answer, BackendFailure) and isinstance(answer.get("peak"), int):
+                    one.peak_bytes, free = answer["peak"], min(free, answer["free"])
+        return free
+
+    def _side_by_side(
+        self,
+        asked: Sequence[tuple[Member, Member]],
+        message: Callable[[Member], Mapping[str, Any] | None],
+        room: float = math.inf,
+    ) -> Iterator[tuple[Member, Member, dict[str, Any] | BackendFailure]]:
+        """Answers, or failures, of processes to a message each, where there is one for them and they have not ended.
+
+        Args:
+            asked: the processes, each after its member.
+            message: what to ask one.
+            room: bytes that those asked at a time may take together, each what the first of its member took.
+        """
+        waiting: deque[tuple[Member, Member]] = deque()
+
+        def next_answer() -> Iterator[tuple[Member, Member, dict[str, Any] | BackendFailure]]:
+            member, one = waiting.popleft()
+            if one.process is None:  # another of the member has failed meanwhile
+                return
+            try:
+                answer: dict[str, Any] | BackendFailure = one.process.receive(self.limits.call_seconds)
+            except BackendFailure as failure:
+                answer = failure
+            yield member, one, answer
+
+        for member, one in asked:
+            while waiting and (
+                len(waiting) >= self.threads or sum(m.peak_bytes for m, _ in waiting) + member.peak_bytes > room
+            ):
+                yield from next_answer()
+            question = message(one)
+            if one.process is not None and question is not None and self.ending.reason is None:
+                one.process.send(question)
+                waiting.append((member, one))
+        while waiting:
+            yield from next_answer()
 
     def _place(self, case: Case) -> tuple[Path, bool]:
         """The file of a case, which is written where there is none yet, and what is asked of the backend beside it."""
@@ -402,6 +471,16 @@ class Session:
     def _loaded(self, member: Member, case: Case, answer: Mapping[str, Any]) -> None:
         member.dtype = str(answer["dtype"])
         member.loaded = self._place(case)
+
+    def _rest(self, member: Member) -> None:
+        """Have a process give back the memory that the others on the device may need."""
+        message = {"do": "rest", "processes": self.processes}
+        member.rested = self._request(member, message).get("rested") is True
+
+    @property
+    def processes(self) -> int:
+        """How many there are, or are to be."""
+        return sum(len(member.all) for member in self.members)
 
     def _timed(
         self, member: Member, repeat: int = 1, *, idle: bool = False, spin: bool = True
@@ -483,6 +562,13 @@ class Session:
                 wanted = f"torch.{member.dtype} {tuple(shapes[name].shape)}"
                 raise BackendFailure("wrong_result", f"{name} is {found} where {wanted} is expected")
         return results
+
+
+def _in_threads(calls: Sequence[Callable[[], None]]) -> None:
+    """Make the calls in threads: a process that ends on a GPU takes its time, and they need not wait for each other."""
+    with ThreadPoolExecutor(max(1, len(calls))) as threads:
+        for made in [threads.submit(call) for call in calls]:
+            made.result()
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-WORK = {"compute", "time", "graph", "kernels", "step"}
+WORK = {"compute", "time", "warm", "graph", "kernels", "step"}
 """Commands in which a backend computes or is timed."""
 
 

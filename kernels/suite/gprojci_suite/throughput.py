@@ -115,7 +115,8 @@ def measure(
     backends are `timeout` then, which says so.
     """
     order = random.Random(seed)  # noqa: S311 (an order of measurements, not a secret)
-    session.load(session.members, case)
+    if session.device == "cuda":  # On a CPU nothing is compiled, and side by side they take each other's cores.
+        session.warm(session.members, case, further=True)
     members = []
     for member in [member for member in session.members if member.ok]:
         if not session.over(f"throughput of {case.name}") and _warm(session, member, case):

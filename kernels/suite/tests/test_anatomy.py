@@ -12,6 +12,7 @@ from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.contract.timing import Kernel, Measurement
 from gprojci_suite.contract.vocabulary import PASSES
 from gprojci_suite.member import Launch, Member, control_of
+from gprojci_suite.session import Session
 from gprojci_suite.throughput import shape_case
 
 CASE = shape_case("1x1x16x16", True, 0)
@@ -123,20 +124,31 @@ def test_what_no_kernel_can_be_is_a_line_of_progress(answer: Any, reason: str) -
     assert reason in lines[0]
 
 
-def test_fresh_processes_are_asked_and_their_failures_are_theirs(tmp_path: Path) -> None:
+def test_other_processes_are_asked_and_their_failures_are_theirs(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import os\ndef attention(q, k, v, *, causal, softmax_scale):\n    os._exit(3)\n")
-    (tmp_path / "broken.py").write_text("raise ImportError('no kernel here')")
+    (tmp_path / "once.py").write_text(
+        f"import os\nos.open({str(tmp_path / 'only')!r}, os.O_CREAT | os.O_EXCL)\n"
+        "def attention(q, k, v, *, causal, softmax_scale):\n    os._exit(3)\n"
+    )
     launches = [
-        Launch("gproj", "head", "subject", sys.executable, "mine:attention", str(tmp_path), str(tmp_path), processes=4),
+        Launch("gproj", "head", "subject", sys.executable, "mine:attention", str(tmp_path), str(tmp_path), processes=2),
         Launch("sdpa-math", "ruler", "peer", sys.executable),
-        Launch("late", "head", "subject", sys.executable, "broken:attention", str(tmp_path), str(tmp_path)),
+        Launch("late", "head", "subject", sys.executable, "once:attention", str(tmp_path), str(tmp_path)),
     ]
     launches.append(control_of(launches[0]))
     measured = timed(0.002, 0.002, 0.004)
     lines: list[str] = []
-    found, listed = anatomy.measure(launches, "cpu", LimitsSpec(), [CASE], measured, lines.append)
+    with Session(launches, "cpu", LimitsSpec()) as session:
+        first = {member.launch.label: member for member in session.start()}["gproj@head"]
+        session.launch_further()
+        session.start_further()
+        assert first.further[0].process is not None
+        second = first.further[0].process
+        found, listed = anatomy.measure(session, [CASE], measured, lines.append)
+        assert first.further[0].process is second, "the second process, not another one"
+        assert [member.status for member in session.members] == ["ok"] * 4
     assert listed == []
     assert [item.graph_detail for item in found] == ["CUDA graphs need a CUDA device"] * 3
     assert len(lines) == 2
-    assert lines[0].startswith("kernels late@head unknown: cannot import broken:attention")
+    assert lines[0].startswith("kernels late@head unknown: cannot import once:attention")
     assert lines[1].startswith(f"graph gproj@head {CASE.name} unknown: CUDA graphs")

@@ -146,7 +146,7 @@ def test_run_writes_a_report_even_when_the_subject_fails(tmp_path: Path, capsys:
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     assert cli.main(["run", str(tmp_path / "spec.json"), str(tmp_path / "report.json")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("accuracy emulated-fa3@ruler") and line.endswith("3/3 ok") for line in lines)
+    assert any(" s  accuracy emulated-fa3@ruler" in line and line.endswith("3/3 ok") for line in lines)
     report = Report.loads((tmp_path / "report.json").read_text())
     statuses = {(entry.backend, entry.revision): entry.status for entry in report.backends}
     assert statuses == {

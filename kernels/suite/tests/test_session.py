@@ -305,7 +305,7 @@ def test_a_further_process_that_dies_fails_its_backend(tmp_path: Path) -> None:
     assert "exited with status 3" in (member.detail or "")
 
 
-def test_a_case_is_read_by_all_processes_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_calls_are_made_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     launches = [Launch(name, "ruler", "peer", sys.executable, processes=2) for name in ("sdpa-math", "fp32")]
     said: list[str] = []
     send, receive = BackendProcess.send, BackendProcess.receive
@@ -322,28 +322,49 @@ def test_a_case_is_read_by_all_processes_side_by_side(monkeypatch: pytest.Monkey
         members = started(session)
         monkeypatch.setattr(BackendProcess, "send", sends)
         monkeypatch.setattr(BackendProcess, "receive", receives)
-        one = case()
-        session.threads = 3
-        session.load(members, one)
-        assert said == [*["load"] * 3, "answered", "load", *["answered"] * 3], "as many at a time as there are cores"
+        one, both = case(), ["answered"] * 2
+        session.threads = 2
+        session.warm(members, one, further=False)
+        assert said == ["load", "load", *both, "warm", "warm", *both]
+        assert session.working.seconds > 0
         said.clear()
-        session.load(members, one)
-        assert said == [], "read already"
+        session.threads = 1
+        session.warm(members, one, further=True)
+        one_by_one = ["warm", "answered"] * 2
+        assert said == [*one_by_one, *["load", "answered"] * 2, *one_by_one], "as many at a time as there are cores"
+        said.clear()
+        session.threads = 4
+        seconds = [(member, member.further[0]) for member in members]
+        for member, taken in zip(members, (10, 6), strict=True):
+            member.peak_bytes = taken
+        session._warm_all(seconds, one, room=16)
+        session._warm_all(seconds, one, room=15)
+        assert said == [*["warm"] * 2, *both, *one_by_one], "as many at a time as have room"
+        said.clear()
         assert session.time(members[0], one, process=1)
         assert "load" not in said
 
 
-def test_a_process_that_dies_reading_a_case_fails_its_backend_alone() -> None:
-    launches = [Launch(name, "ruler", "peer", sys.executable, processes=2) for name in ("sdpa-math", "fp32")]
+def test_a_first_call_that_fails_is_no_verdict_but_a_death_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"import torch\ncalls = []\ndef attention(q, k, v, *, causal, softmax_scale):\n    calls.append(1)\n"
+        f"    if len(calls) == 1:\n        raise torch.OutOfMemoryError('no room')\n    return {GOOD}\n"
+    )
+    launches = [
+        subject("crowded", "mine:attention", tmp_path),
+        Launch("sdpa-math", "ruler", "peer", sys.executable, processes=2),
+        Launch("fp32", "ruler", "peer", sys.executable, processes=2),
+    ]
     with Session(launches, "cpu", LimitsSpec()) as session:
-        math, fp32 = started(session)
+        crowded, math, fp32 = started(session)
         further = math.further[0].process
         assert further is not None
         os.kill(further._process.pid, signal.SIGKILL)
         one = case()
-        session.load([math, fp32], one)
-        assert (math.status, math.process, fp32.status) == ("out_of_memory", None, "ok")
+        session.warm([crowded, math, fp32], one, further=True)
+        assert (math.status, math.process, fp32.status, crowded.status) == ("out_of_memory", None, "ok", "ok")
         assert session.time(fp32, one, process=1)
+        assert session.compute(crowded, one) is not None
 
 
 def test_an_import_that_fails_in_one_process_fails_its_backend(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from gprojci_suite import ceilings as ceilings_of_the_device
 from gprojci_suite.answers import StepSeconds
 from gprojci_suite.audit import Audit
+from gprojci_suite.ceilings import Probe, attention_flops
 from gprojci_suite.contract.spec import ThroughputSpec
 from gprojci_suite.contract.timing import Ceilings, ClockCheck
 from gprojci_suite.contract.vocabulary import PASSES, Agreement
@@ -33,9 +33,6 @@ class Scripted:
 
     def over(self, what: str) -> bool:
         return False
-
-    def load(self, members: list[Member], case: Case) -> None:
-        assert members == self.members
 
     def check_clock(self, member: Member, case: Case, process: int = 0) -> bool:
         return True
@@ -302,11 +299,16 @@ def test_the_hosts_time_is_reported_apart() -> None:
 
 
 def test_ceilings_of_this_machine() -> None:
-    found = ceilings_of_the_device.measure("cpu", 100, Ending())
+    with Probe("cpu") as probe:
+        found = probe.measure(100, Ending())
     assert isinstance(found, Ceilings)
     assert found.matmul_tflops > 1e-4
     assert found.copy_gb_s > 0.01
-    assert "not measured within" in str(ceilings_of_the_device.measure("cpu", 0.01, Ending()))
-    assert "the session's 0.01 s were over" in str(ceilings_of_the_device.measure("cpu", 100, Ending(0.01)))
-    full = ceilings_of_the_device.attention_flops(4, 16, 4096, 4096, 128, causal=False)
+    for seconds, ending, reason in (
+        (0.01, Ending(), "not measured within"),
+        (100, Ending(0.01), "the session's 0.01 s were over"),
+    ):
+        with Probe("cpu") as probe:
+            assert reason in str(probe.measure(seconds, ending))
+    full = attention_flops(4, 16, 4096, 4096, 128, causal=False)
     assert full["forward_backward"] == pytest.approx(3.5 * 4 * 4 * 16 * 4096**2 * 128)

@@ -49,7 +49,7 @@ class Header:
             raise MalformedFile(f"{length - self.file_bytes} bytes belong to no tensor")
 
 
-def data_start(beginning: bytes) -> int:
+def data_start(beginning: bytes | bytearray) -> int:
     """Where the tensors' bytes begin, from the first eight bytes of a file; raises MalformedFile."""
     if len(beginning) < 8:
         raise MalformedFile("too short to be a safetensors file")
@@ -59,7 +59,7 @@ def data_start(beginning: bytes) -> int:
     return 8 + size
 
 
-def parse(beginning: bytes) -> Header:
+def parse(beginning: bytes | bytearray) -> Header:
     """The header of a file from its first bytes, as many as `data_start` says, or more; raises MalformedFile."""
     end = data_start(beginning)
     if end > len(beginning):
