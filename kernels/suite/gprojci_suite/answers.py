@@ -19,7 +19,8 @@ class StepSeconds:
     """Seconds of one forward and one backward pass.
 
     On CUDA also the most bytes allocated during each, the seconds that the host took to enqueue each, and `cover`, the
-    seconds for which the GPU flushed its cache and waited for the host before the two.
+    seconds for which the GPU flushed its cache and waited for the host before the two, and `late`, those by which the
+    host took longer all the same.
     """
 
     forward: float
@@ -29,6 +30,7 @@ class StepSeconds:
     forward_host: float | None = None
     backward_host: float | None = None
     cover: float = 0.0
+    late: float = 0.0
 
     def peak(self, which: Pass) -> int | None:
         """Most bytes allocated during a pass; None on a CPU."""
@@ -67,7 +69,7 @@ def steps_of(answer: Mapping[str, Any], repeat: int) -> list[StepSeconds]:
         raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
     further: list[list[Any]] = []
     kinds: dict[str, Any] = {"forward_peak": int | None, "backward_peak": int | None}
-    kinds |= {"forward_host": float | None, "backward_host": float | None, "cover": float}
+    kinds |= {"forward_host": float | None, "backward_host": float | None, "cover": float, "late": float}
     for name, kind in kinds.items():
         found = answer.get(name)
         if not (isinstance(found, list) and len(found) == repeat and all(isinstance(value, kind) for value in found)):

@@ -311,6 +311,7 @@ class Backend:
             **seconds,
             **dict.fromkeys(("forward_peak", "backward_peak", "forward_host", "backward_host")),
             "cover": 0.0,
+            "late": 0.0,
         }
 
     def _forget(self) -> None:
@@ -327,7 +328,8 @@ class Backend:
         seconds = {"forward": forward.seconds, "backward": backward.seconds}
         peaks = {"forward_peak": forward.peak - beside, "backward_peak": backward.peak - beside}
         host = {"forward_host": forward.host, "backward_host": backward.host}
-        return {**seconds, **peaks, **host, "cover": forward.cover + backward.cover}
+        late = max(forward.late, backward.late)
+        return {**seconds, **peaks, **host, "cover": forward.cover + backward.cover, "late": late}
 
     def _cuda_timer(self) -> Any:
         """The timer of the loaded case, made for the first call that is timed: then no other process reads a case."""

@@ -3,7 +3,8 @@
 Events around a Python call show the kernels alone only where all of them were enqueued before the first could start. So
 the GPU is kept busy: behind the flush of the L2 and in front of the first event it spins (`torch.cuda._sleep`) for as
 long as the host needs to enqueue the call, with a reserve. How long that is was measured in the warm-up, for each case
-and pass, while nothing spun.
+and pass, while nothing spun; where a later call takes longer, those after it are waited for longer. A backend that
+itself waits for the GPU lets the spins grow to their cap by that, which costs milliseconds and hides nothing more.
 """
 
 import statistics
@@ -18,6 +19,8 @@ DISCARDED = 2
 CALIBRATED = 3
 """Calls after these whose host time is measured before anything spins."""
 SPIN_FACTOR = 1.5
+RECENT = 8
+RECENT_FACTOR = 1.25
 SPIN_SLACK = 50e-6
 SPIN_CAP = 0.010
 """Longest spin in seconds; a host that takes more than two thirds of it is partly in the time, as without a spin."""
@@ -30,26 +33,35 @@ class HostTimes:
     """How long the host took to enqueue one pass of one case, call by call, in seconds."""
 
     seen: list[float] = field(default_factory=list)
+    spun: list[float] = field(default_factory=list)
+    """Of the calls that the GPU waited for."""
 
     def spin_seconds(self) -> float:
-        """How long the GPU must wait for the host: 1.5 × the median calibrating call + 50 µs, capped; 0 before it."""
+        """How long the GPU must wait for the host, capped; 0 before it is calibrated.
+
+        1.5 × the median calibrating call, or 1.25 × the longest of the last RECENT calls that it waited for, if that is
+        more, + 50 µs.
+        """
         calibrating = self.seen[DISCARDED : DISCARDED + CALIBRATED]
         if len(calibrating) < CALIBRATED:
             return 0.0
-        return min(SPIN_CAP, SPIN_FACTOR * statistics.median(calibrating) + SPIN_SLACK)
+        longest = max(self.spun[-RECENT:], default=0.0)
+        return min(SPIN_CAP, max(SPIN_FACTOR * statistics.median(calibrating), RECENT_FACTOR * longest) + SPIN_SLACK)
 
 
 @dataclass(frozen=True)
 class PassTime:
     """One pass: seconds of its kernels, of the host to enqueue it, of what covers it before, and peak bytes.
 
-    The cover is the flush, the spin, and what is freed ahead of them.
+    The cover is the flush, the spin, and what is freed ahead of them. `late` are the seconds by which the host took
+    longer than a spin that could have been longer: up to so many are in the time of the kernels.
     """
 
     seconds: float
     host: float
     cover: float
     peak: int
+    late: float
 
 
 class CudaTimer:
@@ -105,9 +117,10 @@ class CudaTimer:
         self.end.record()
         self.cuda.synchronize()
         if counts:
-            self.host[name].seen.append(host)
+            (self.host[name].spun if spin > 0 else self.host[name].seen).append(host)
         seconds, cover = self.start.elapsed_time(self.end) / 1000, self.before.elapsed_time(self.start) / 1000
-        return PassTime(seconds, host, cover, self._peak()), result
+        late = max(0.0, host - spin) if 0 < spin < SPIN_CAP else 0.0
+        return PassTime(seconds, host, cover, self._peak(), late), result
 
     def _peak(self) -> int:
         # Not `max_memory_allocated`: it flattens and sorts all statistics first, 150 µs of Python that nothing hides.

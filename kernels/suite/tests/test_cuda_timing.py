@@ -104,6 +104,8 @@ def test_spin_arithmetic() -> None:
     assert HostTimes([*first, 0.001, 0.002]).spin_seconds() == 0
     assert HostTimes([*first, 0.001, 0.002, 0.9]).spin_seconds() == pytest.approx(0.00305), "one disturbance is none"
     assert HostTimes([*first, 0.001, 0.002, 0.9, 0.5]).spin_seconds() == pytest.approx(0.00305), "calibrated once"
+    assert HostTimes([*first, 0.001, 0.002, 0.9], [0.001]).spin_seconds() == pytest.approx(0.00305)
+    assert HostTimes([*first, 0.001, 0.002, 0.9], [0.004]).spin_seconds() == pytest.approx(0.00505)
     assert HostTimes([*first, 0.001, 2.0, 2.0]).spin_seconds() == SPIN_CAP
 
 
@@ -132,7 +134,24 @@ def test_what_is_freed_before_a_call_is_covered() -> None:
     assert taken.seconds == pytest.approx(0.001, rel=0.1)
 
 
-def test_a_backend_that_waits_for_the_gpu_does_not_make_the_spin_grow() -> None:
+def test_a_host_that_became_slower_is_waited_for_longer() -> None:
+    gpu = Gpu()
+    timer = timer_of(gpu)
+    for _ in range(DISCARDED + CALIBRATED):
+        timer.time("forward", call_of(gpu, 1, 0.0006, 0.0002))
+    gpu.spins.clear()
+    first, later = (timer.time("forward", call_of(gpu, 1, 0.0012, 0.0002))[0] for _ in range(2))
+    assert gpu.spins == pytest.approx([1.5 * 0.0006 + 5e-5, 1.25 * 0.0012 + 5e-5], rel=0.01)
+    assert first.late == pytest.approx(0.0012 - 0.00095, rel=0.02)
+    assert first.seconds > 0.0003, "a part of its launch is in the time"
+    assert (later.late, later.seconds) == (0.0, pytest.approx(0.0002, rel=0.02))
+    for _ in range(cuda_timing.RECENT):
+        timer.time("forward", call_of(gpu, 1, 0.0006, 0.0002))
+    timer.time("forward", call_of(gpu, 1, 0.0006, 0.0002))
+    assert gpu.spins[-1] == gpu.spins[0], "not for ever"
+
+
+def test_a_backend_that_waits_for_the_gpu_lets_the_spin_grow_to_its_cap() -> None:
     gpu = Gpu()
     timer = timer_of(gpu)
 
@@ -140,10 +159,11 @@ def test_a_backend_that_waits_for_the_gpu_does_not_make_the_spin_grow() -> None:
         gpu.launch(1e-4, 1e-3)
         gpu.synchronize()
 
-    for _ in range(10):
+    for _ in range(20):
         taken, _ = timer.time("forward", call)
-    assert len({round(spin, 9) for spin in gpu.spins[cuda_timing.RATE_REPEATS :]}) == 1
-    assert taken.cover < 0.005
+    assert max(gpu.spins[cuda_timing.RATE_REPEATS :]) == pytest.approx(SPIN_CAP, rel=0.01)
+    assert taken.late == 0.0, "there is nothing more to be had"
+    assert taken.seconds == pytest.approx(0.001, rel=0.1)
 
 
 def test_the_warm_up_of_the_suite_is_what_calibrates() -> None:

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from gprojci_suite import clock, inputs
-from gprojci_suite.answers import steps_of
+from gprojci_suite.answers import StepSeconds, steps_of
 from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.member import Case, Launch, Member
 from gprojci_suite.process import BackendFailure, BackendProcess
 from gprojci_suite.run import layer_cases
 from gprojci_suite.session import Session
-from gprojci_suite.throughput import input_case
+from gprojci_suite.throughput import draw_audits, input_case
 
 GOOD = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale)"
 BODIES = {
@@ -184,11 +184,13 @@ def test_only_those_that_can_go_on_have_a_process(outcome: dict[str, Member]) ->
         ({"cover": [float("inf")]}, "wrong_result"),
         ({"cover": [None]}, "runtime_error"),
         ({"cover": []}, "runtime_error"),
+        ({"late": [-1.0]}, "wrong_result"),
+        ({"late": [None]}, "runtime_error"),
         ({"forward_peak": [2.5]}, "runtime_error"),
     ],
 )
 def test_what_a_child_says_of_its_times_is_checked(answer: dict[str, list[object]], status: str | None) -> None:
-    told: dict[str, list[object]] = {"forward": [0.1], "backward": [0.2], "cover": [0.0]}
+    told: dict[str, list[object]] = {"forward": [0.1], "backward": [0.2], "cover": [0.0], "late": [0.0]}
     told |= {name: [None] for name in ("forward_peak", "backward_peak", "forward_host", "backward_host")}
     told |= answer
     if not answer:
@@ -204,7 +206,7 @@ def test_what_a_child_says_of_its_times_is_checked(answer: dict[str, list[object
 
 def test_no_more_cover_than_there_can_be_explains_a_slow_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def agrees(seconds: float, cover: float, elapsed: float, *, spin: bool = True) -> bool:
-        told = {"forward": [seconds] * 4, "backward": [seconds] * 4, "cover": [cover] * 4}
+        told = {"forward": [seconds] * 4, "backward": [seconds] * 4, "cover": [cover] * 4, "late": [0.0] * 4}
         told |= {name: [None] * 4 for name in ("forward_peak", "backward_peak", "forward_host", "backward_host")}
         with Session([Launch("fp32", "ruler", "peer", sys.executable)], "cuda", LimitsSpec()) as session:
             monkeypatch.setattr(session, "_request", lambda *_: told)
@@ -287,6 +289,31 @@ def test_a_process_that_gave_its_memory_back_is_warmed_up_before_it_counts(monke
     calls = [name for name, what in asked if what == "time"]
     assert calls == ["first", "second", "first", "second", "second"]
     assert [name for name, what in asked if what == "rest"] == ["first", "second"] * 2
+
+
+@pytest.mark.parametrize(("lates", "again"), [([0.0], 0), ([0.1, 0.0, 0.0], 1), ([0.1, 0.1, 0.1, 0.1], 2)])
+def test_a_step_whose_launch_was_not_covered_is_taken_again(
+    lates: list[float], again: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def request(worker: Member, message: dict[str, Any]) -> dict[str, Any]:
+        asked.append(message)
+        return {"cover": [0.0]}
+
+    def steps(answer: Any, repeat: int) -> list[StepSeconds]:
+        taken = sum(message["do"] == "time" and not message["idle"] for message in asked)
+        return [StepSeconds(float(taken), 1.0, late=lates[taken - 1])]
+
+    with Session([Launch("fp32", "ruler", "peer", sys.executable)], "cuda", LimitsSpec()) as session:
+        monkeypatch.setattr(session, "_load", lambda *_: None)
+        monkeypatch.setattr(session, "_audited", lambda *_: asked.append({"do": "audited"}))
+        monkeypatch.setattr(session, "_request", request)
+        monkeypatch.setattr("gprojci_suite.session.steps_of", steps)
+        (step,) = session.time(session.members[0], case(), audit=draw_audits(case(), "cpu")[0]) or []
+    assert [message["do"] for message in asked].count("audited") == 1
+    assert [message["audit"] is None for message in asked if message["do"] == "turn"] == [False, *[True] * again]
+    assert step.forward == 1 + again, "the last one counts"
 
 
 def test_a_further_process_that_dies_fails_its_backend(tmp_path: Path) -> None:
