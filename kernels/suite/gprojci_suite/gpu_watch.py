@@ -6,7 +6,7 @@ but voids nothing: it is the ordinary state of a GPU under full load, and both s
 
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Protocol
 
 from gprojci_suite.contract.report import GpuSample
@@ -32,13 +32,20 @@ INTERVAL_MS = 100
 class Watch(Protocol):
     """Tells whether what was just measured counts."""
 
+    def begin(self) -> None:
+        """What is timed begins now; what happened before is no affair of it."""
+        ...
+
     def throttled(self) -> bool:
-        """Whether the device was slowed down since the last call."""
+        """Whether the device was slowed down since `begin` or the last call; what was timed since then is over."""
         ...
 
 
 class Steady:
     """The watch of a device that has no throttling to report."""
+
+    def begin(self) -> None:
+        """Nothing to remember."""
 
     def throttled(self) -> bool:
         """Never."""
@@ -63,6 +70,8 @@ class GpuWatch:
         self._since: frozenset[str] = frozenset()
         self._during: set[str] = set()
         self._slowest: dict[str, float] = {}
+        self._slowest_since: dict[str, float] = {}
+        self._slowest_timed: dict[str, float] = {}
         self._process: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
         self._before: GpuSample | None = None
@@ -91,19 +100,29 @@ class GpuWatch:
         if self._thread is not None:
             self._thread.join(5.0)
 
+    def begin(self) -> None:
+        """Forget the reasons and clocks since the last call of `throttled`."""
+        with self._lock:
+            self._since, self._slowest_since = frozenset(), {}
+
     def throttled(self) -> bool:
-        """Whether a voiding reason was active at the latest sample or at any since the last call."""
+        """Whether a voiding reason was active at the latest sample or at any since `begin` or the last call."""
         with self._lock:
             seen = self._since | self._latest
             self._since = frozenset()
+            _lower(self._slowest_timed, self._slowest_since)
+            self._slowest_since = {}
         return bool(seen & VOIDING)
 
     def samples(self) -> tuple[GpuSample, ...]:
-        """Before, during (slowest clocks at work, every reason seen) and after; call it once all that ran has ended."""
+        """Before, during and after; call it once all that ran has ended.
+
+        During are every reason seen, and the slowest clocks of a GPU at work: of what was timed, where anything was,
+        since a GPU that kernels are compiled for wakes up for milliseconds.
+        """
         with self._lock:
-            during = (
-                GpuSample("during", dict(self._slowest), tuple(sorted(self._during)), None) if self._slowest else None
-            )
+            slowest = self._slowest_timed or self._slowest
+            during = GpuSample("during", dict(slowest), tuple(sorted(self._during)), None) if slowest else None
         return tuple(sample for sample in (self._before, during, self._sample("after")) if sample is not None)
 
     def _read(self, stream: IO[str]) -> None:
@@ -116,8 +135,9 @@ class GpuWatch:
                 self._latest = frozenset(reasons)
                 self._since |= self._latest
                 self._during |= self._latest
-                for name, value in () if idle else clocks.items():
-                    self._slowest[name] = min(value, self._slowest.get(name, value))
+                if not idle:
+                    _lower(self._slowest, clocks)
+                    _lower(self._slowest_since, clocks)
 
     def _sample(self, moment: Moment) -> GpuSample | None:
         found = parse(self._ask(f"--query-gpu={','.join(FIELDS)}") or "")
@@ -133,6 +153,11 @@ class GpuWatch:
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout if done.returncode == 0 else None
+
+
+def _lower(slowest: dict[str, float], clocks: Mapping[str, float]) -> None:
+    for name, value in clocks.items():
+        slowest[name] = min(value, slowest.get(name, value))
 
 
 def parse(line: str) -> tuple[dict[str, float], set[str], bool] | None:

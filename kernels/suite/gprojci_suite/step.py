@@ -157,7 +157,7 @@ def _pair(
     watch: Watch,
 ) -> bool:
     """Interleave single steps of both until there are `goal` pairs; False when one failed or too many are void."""
-    watch.throttled()  # What happened before is no affair of the first pair.
+    watch.begin()
     while len(item.ratios) < goal:
         found: dict[Member, TrainingStepTaken] = {}
         for member in order.sample([item.member, item.against], 2):

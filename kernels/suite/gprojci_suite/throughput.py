@@ -130,7 +130,7 @@ def measure(
     within, after = audits or draw_audits(case, session.device)
     audited = {member: secrets.randbelow(settings.pairs) for member in members}
     done = void = 0
-    watch.throttled()  # What happened before is no affair of the first round.
+    watch.begin()
     while done < settings.pairs and void < settings.max_pairs and any(member.ok for member in members):
         if done % 5 == 0:
             progress(f"throughput {case.name} {done}/{settings.pairs}")

@@ -48,6 +48,27 @@ def test_it_keeps_the_contract(name: str) -> None:
             peers.check(entry.backend)
 
 
+def test_a_pull_request_is_faster_and_wrong() -> None:
+    report = example("h200-pull-request")
+    assert report.accuracy is not None
+    assert report.throughput is not None
+    assert {entry.status for entry in report.backends} == {"ok"}
+    lines = {(line.backend, line.revision, line.input): line for line in report.accuracy.summary if line.tensor == "dq"}
+    assert lines["gproj", "base", "late-keybias"].worst < 0.005
+    assert lines["gproj", "head", "late-keybias"].worst > 40
+    compared = {
+        (item.backend, item.against_revision, item.case, item.control): item
+        for item in report.throughput.comparisons
+        if item.revision == "head" and item.pass_ == "forward_backward"
+    }
+    for case in ("4x16x4096x128.causal.bfloat16", "8x16x2048x64.causal.bfloat16"):
+        assert compared["gproj", "base", case, False].high < 0.95, "without its projection"
+        for same in (("zerosum", "base", case, False), ("gproj", "head", case, True)):
+            assert compared[same].low < 1 < compared[same].high
+            assert compared[same].high - compared[same].low < 0.012
+    assert not any(check.verdict == "disagrees" for check in report.throughput.clock)
+
+
 def test_every_peer_is_measured_on_every_bundled_input() -> None:
     report = example("h200-peers")
     assert report.accuracy is not None

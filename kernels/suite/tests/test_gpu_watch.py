@@ -51,6 +51,31 @@ def test_throttling_is_seen_while_it_lasts(tmp_path: Path) -> None:
     assert [sample.foreign_processes for sample in (before, during, after)] == [1, None, 1]
 
 
+def test_clocks_are_those_of_what_was_timed(tmp_path: Path) -> None:
+    state, tool = tmp_path / "state", tmp_path / "smi.py"
+    tool.write_text(SMI.format(state=str(state)))
+
+    def seen(clock: int) -> None:
+        """Until the watch has read this clock."""
+        state.write_text(f"{clock}, 3201, 0x0000000000000000")
+        until(lambda: watch._slowest_since.get("clocks.sm", 9999) <= clock)
+
+    state.write_text("1980, 3201, 0x0000000000000000")
+    with GpuWatch("0", (sys.executable, str(tool))) as watch:
+        seen(345)
+        assert watch.samples()[1].clocks["clocks.sm"] == 345.0, "nothing is timed yet"
+        state.write_text("1700, 3201, 0x0000000000000000")
+        time.sleep(0.2)
+        watch.begin()
+        seen(1700)
+        assert not watch.throttled()
+        seen(600)
+        watch.begin()
+        seen(1650)
+        assert not watch.throttled()
+    assert watch.samples()[1].clocks["clocks.sm"] == 1650.0
+
+
 def test_without_nvidia_smi_nothing_is_known(tmp_path: Path) -> None:
     with GpuWatch("0", (str(tmp_path / "missing"),)) as watch:
         assert not watch.throttled()

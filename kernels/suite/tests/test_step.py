@@ -111,6 +111,9 @@ def test_throttled_pairs_are_void() -> None:
     class Watch:
         calls = 0
 
+        def begin(self) -> None:
+            assert self.calls == 0, "before the first pair"
+
         def throttled(self) -> bool:
             self.calls += 1
             return self.calls in (2, 3)
@@ -123,6 +126,9 @@ def test_throttled_pairs_are_void() -> None:
 
 def test_a_gpu_that_stays_throttled_times_nothing() -> None:
     class Watch:
+        def begin(self) -> None:
+            pass
+
         def throttled(self) -> bool:
             return True
 
