@@ -8,7 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gprojci_suite import inputs, reference
 from gprojci_suite.capture import Reading, watch
+from gprojci_suite.capture.response import key_shift_response
+from gprojci_suite.capture.rows import row_error
 from gprojci_suite.peers import emulated_fa3, fp32
 
 
@@ -77,6 +80,79 @@ def test_it_warns_of_drifted_keys_alone(
     assert [(reading.step, reading.layer) for reading in warned] == ([(2, 1)] if warns else [])
     assert len(caplog.records) == len(warned)
     assert ("attention call 1" in caplog.text) is warns
+
+
+def wrong(q: Tensor, k: Tensor, v: Tensor, causal: bool, softmax_scale: float) -> Tensor:
+    """Right values whose gradients are a fifth too large, wherever the keys are."""
+    o = careful(q, k, v, causal=causal, softmax_scale=softmax_scale)
+    return o.detach() + 1.2 * (o - o.detach())
+
+
+def test_it_warns_of_a_gradient_that_is_wrong_for_another_reason(caplog: pytest.LogCaptureFixture) -> None:
+    watcher = watch(Model(0.0, "wrong"), every=4, wrap=[f"{__name__}:wrong"])
+    with caplog.at_level(logging.WARNING, "gprojci_suite.watch"):
+        trained(watcher._model)
+        watcher.close()
+    assert [reading.error for reading in watcher.readings] == pytest.approx([0.2, 0.2], rel=0.05)
+    assert max(reading.response for reading in watcher.readings) < 0.01
+    assert [record.getMessage().startswith("step 4: dq of attention call") for record in caplog.records] == [True, True]
+    assert caplog.text.count("is off by 20%; it moves by 0% when keys are shifted, so it is not the keys' offset") == 2
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, do: Tensor, scale: float, causal: bool = True) -> Tensor:
+    """dq of an emulated BF16 kernel."""
+    leaf = q.clone().requires_grad_()
+    o = emulated_fa3.attention(leaf, k, v, causal=causal, softmax_scale=scale)
+    return torch.autograd.grad(o, leaf, do)[0]
+
+
+def relative(dq: Tensor, wanted: Tensor) -> Tensor:
+    """Of every head."""
+    return (dq.double() - wanted).flatten(2).norm(dim=-1) / wanted.flatten(2).norm(dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "seq_q", "seq_k", "causal"),
+    [(2, 2, 48, 48, True), (4, 2, 48, 80, True), (2, 1, 80, 48, True), (2, 2, 30, 70, False)],
+)
+def test_of_a_short_sequence_the_error_is_exact(
+    heads: int, kv_heads: int, seq_q: int, seq_k: int, causal: bool
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, do = (torch.randn(2, heads, seq_q, 16, generator=generator).bfloat16() for _ in range(2))
+    k, v = (torch.randn(2, kv_heads, seq_k, 16, generator=generator).bfloat16() for _ in range(2))
+    dq = attended(q, k, v, do, 0.25, causal)
+    wanted = reference.attention(q, k, v, do, causal=causal, softmax_scale=0.25).dq
+    error, norm = row_error(q, k, v, do, dq, causal=causal, softmax_scale=0.25, seed=0)
+    assert torch.allclose(error, relative(dq, wanted), rtol=1e-9)
+    assert torch.allclose(norm, wanted.flatten(2).norm(dim=-1), rtol=1e-9)
+    dq[0, 1, 40 % seq_q] = float("nan")
+    error, _ = row_error(q, k, v, do, dq, causal=causal, softmax_scale=0.25, seed=0)
+    assert error.isinf().tolist() == [[head == 1 and batch == 0 for head in range(heads)] for batch in range(2)]
+
+
+def test_of_a_long_one_it_is_near_also_where_a_shift_shows_nothing() -> None:
+    late = inputs.load("late-keybias")
+    for tensors in late.layers.values():
+        parts = (tensors.q, tensors.k, tensors.v, tensors.do)
+        dq = attended(*parts, late.softmax_scale)
+        wanted = reference.attention(*parts, causal=True, softmax_scale=late.softmax_scale).dq
+        error, _ = row_error(*parts, dq, causal=True, softmax_scale=late.softmax_scale, seed=3)
+        assert torch.allclose(error, relative(dq, wanted), rtol=0.25)
+    # Every query has one key of its own, far ahead of the others.
+    generator = torch.Generator().manual_seed(12)
+    k, v, do = (torch.randn(1, 4, 512, 32, generator=generator).bfloat16() for _ in range(3))
+    chosen = (torch.rand(512, generator=generator) * torch.arange(1, 513)).long()
+    q = (6 * k[:, :, chosen].float()).bfloat16()
+    dq = attended(q, k, v, do, 32**-0.5)
+    true = relative(dq, reference.attention(q, k, v, do, causal=True, softmax_scale=32**-0.5).dq)
+    error, _ = row_error(q, k, v, do, dq, causal=True, softmax_scale=32**-0.5, seed=3)
+    assert torch.allclose(error, true, rtol=0.25)
+    response, _ = key_shift_response(
+        lambda *leaves: emulated_fa3.attention(*leaves, causal=True, softmax_scale=32**-0.5), q, k, v, do, dq
+    )
+    assert float(true.max()) > 0.03
+    assert float(response.max()) < 0.2 * float(true.max())
 
 
 def test_the_loop_computes_what_it_computed() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from gprojci_suite.peers.preprocessing import keycenter_exact
 
 WARN_AT = 0.1
-"""Response from which a run is worth a warning: a tenth of dq is the offset's, and not the gradient's."""
+"""Response or error from which a run is worth a warning: a tenth of dq is not the gradient."""
 
 
 def key_shift_response(

@@ -1,4 +1,4 @@
-"""The alarm for a training loop of one's own: how far dq moves under a shift that must not move it, now and then.
+"""The alarm for a training loop of one's own: now and then, how far dq is from float64, and what moves with the keys.
 
 ```python
 from gprojci_suite.capture import watch
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from gprojci_suite.accuracy import VANISHING
 from gprojci_suite.capture.response import WARN_AT, key_shift_response
+from gprojci_suite.capture.rows import row_error
 from gprojci_suite.capture.targets import (
     NAMES,
     STANDARD,
@@ -35,23 +36,30 @@ from gprojci_suite.capture.targets import (
 
 LOGGER = logging.getLogger("gprojci_suite.watch")
 AGAIN = 2.0
-"""A layer that has been warned of is worth another warning once its response has grown by this factor."""
+"""A layer that has been warned of is worth another warning once its error has grown by this factor."""
+DRIFTED = "which must not move it: the keys have drifted from zero, and their offset leaks into the gradient"
+SATURATED = (
+    "so it is not the keys' offset: rows are saturated, where the rounding of o and dS is all there is, or wrong"
+)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The response of one attention call of a watched forward pass.
+    """One attention call of a watched forward pass.
 
     Attributes:
         step: number of the forward pass in training mode, from 1.
         layer: number of the attention call within it, from 0.
-        head: head of the largest response.
-        response: how far dq moved under the shift, over the norm of dq: a fraction, zero in exact arithmetic.
+        head: head of the largest error.
+        error: relative error of its dq against float64, estimated from some of its rows (`capture.rows`): a fraction.
+        response: how far dq of any head moved under a shift that must not move it, over its norm: what of its error the
+            keys' offset makes (`capture.response`).
     """
 
     step: int
     layer: int
     head: int
+    error: float
     response: float
 
 
@@ -61,6 +69,8 @@ class _Call:
 
     layer: int
     attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+    causal: bool
+    softmax_scale: float
     q: Tensor
     k: Tensor
     v: Tensor
@@ -78,16 +88,17 @@ def watch(
 ) -> "Watcher":
     """Warn when the gradient of the queries of a model in training is no longer that of its attention.
 
-    In every `every`-th forward pass in training mode each attention call is repeated after the backward pass, for the
-    first sequence of the batch, with keys moved by a vector that must not move dq (`capture.response`). Where the
-    response of a head exceeds `warn_at`, the logger `gprojci_suite.watch` warns, once per layer and again when it has
-    doubled. No reference is computed. Other forward passes run as they are. Calls that cannot be repeated (dropout,
-    masks other than causal) are logged at the level of debugging and left out; nothing here stops the loop.
+    In every `every`-th forward pass in training mode the dq of each attention call is compared with float64 in some
+    rows of the first sequence of the batch (`capture.rows`), and the call is repeated after the backward pass with keys
+    moved by a vector that must not move dq (`capture.response`). Where error or response of a head exceed `warn_at`,
+    the logger `gprojci_suite.watch` warns, once per layer and again when they have doubled. Other forward passes run as
+    they are. Calls that cannot be repeated (dropout, masks other than causal) are logged at the level of debugging and
+    left out; nothing here stops the loop.
 
     Args:
         model: what the loop calls, compiled or wrapped as it will be.
         every: forward passes between two readings.
-        warn_at: response, a fraction, above which to warn.
+        warn_at: error or response, a fraction, above which to warn.
         on_warning: called beside the logger.
         wrap: functions to watch instead of scaled_dot_product_attention and flash_attn_func, as for `capture`.
 
@@ -173,7 +184,8 @@ class Watcher:
         # Autocast may lower the arguments before they are used: the shift must be exact in that type.
         dtype = lower if lowered else call.q.dtype
         q, k, v = (part[:1].detach().to(dtype, copy=True) for part in (call.q, call.k, call.v))
-        kept = _Call(len(self._calls), _repeated(target, original, given, autocast), q, k, v)
+        attend = _repeated(target, original, given, autocast)
+        kept = _Call(len(self._calls), attend, call.causal, call.softmax_scale, q, k, v)
         self._calls.append(kept)
         for name, tensor in (("do", o), ("dq", given[name_of("q", given)])):
             tensor.register_hook(functools.partial(_arrived, kept, name, target))
@@ -185,17 +197,24 @@ class Watcher:
             if call.do is None or call.dq is None:
                 continue
             try:
-                response, norm = key_shift_response(call.attend, call.q, call.k, call.v, call.do, call.dq)
+                response, _ = key_shift_response(call.attend, call.q, call.k, call.v, call.do, call.dq)
+                error, norm = row_error(
+                    *(call.q, call.k, call.v, call.do, call.dq),
+                    causal=call.causal,
+                    softmax_scale=call.softmax_scale,
+                    seed=self._passes,
+                )
             # A training run is worth more than its alarm.
-            except Exception as error:  # noqa: BLE001
-                LOGGER.debug("not watched: call %d: %s", call.layer, error)
+            except Exception as problem:  # noqa: BLE001
+                LOGGER.debug("not watched: call %d: %s", call.layer, problem)
                 continue
-            found.append((call.layer, response[0], norm[0]))
-        largest = max((float(norm.max()) for _, _, norm in found), default=0.0)
-        for layer, response, norm in found:
-            counted = torch.where(norm > VANISHING * largest, response, 0.0)
-            head = int(counted.argmax())
-            self._note(Reading(self._passes_read, layer, head, float(counted[head])))
+            found.append((call.layer, error[0], response[0], norm[0]))
+        largest = max((float(norm.max()) for *_, norm in found), default=0.0)
+        for layer, error, response, norm in found:
+            counts = norm > VANISHING * largest
+            error, response = (torch.where(counts, part, 0.0) for part in (error, response))
+            head = int(error.argmax())
+            self._note(Reading(self._passes_read, layer, head, float(error[head]), float(response.max())))
 
     @property
     def _passes_read(self) -> int:
@@ -203,16 +222,14 @@ class Watcher:
 
     def _note(self, reading: Reading) -> None:
         self.readings.append(reading)
-        if reading.response <= max(self._warn_at, AGAIN * self._warned.get(reading.layer, 0.0)):
+        worst = max(reading.error, reading.response)
+        if worst <= max(self._warn_at, AGAIN * self._warned.get(reading.layer, 0.0)):
             return
-        self._warned[reading.layer] = reading.response
+        self._warned[reading.layer] = worst
+        why = DRIFTED if reading.response > self._warn_at else SATURATED
         LOGGER.warning(
-            "step %d: dq of attention call %d, head %d moves by %.0f%% when its keys are shifted, which must not move "
-            "it: the keys have drifted from zero, and their offset leaks into the gradient",
-            reading.step,
-            reading.layer,
-            reading.head,
-            100 * reading.response,
+            "step %d: dq of attention call %d, head %d is off by %.0f%%; it moves by %.0f%% when keys are shifted, %s",
+            *(reading.step, reading.layer, reading.head, 100 * reading.error, 100 * reading.response, why),
         )
         if self._on_warning is not None:
             self._on_warning(reading)

@@ -249,7 +249,7 @@ class TrainingRun:
     captures: tuple[TrainingCapture, ...] = ()
     """Input sets that were written."""
     alarm_step: int | None = None
-    """First step at which `capture.watch` would have warned; null if never, or where it did not watch."""
+    """First measured step at which `capture.watch` would have warned; null if never, or where it did not watch."""
 
     @property
     def late_gradient_norm(self) -> float | None:

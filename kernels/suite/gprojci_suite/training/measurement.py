@@ -11,6 +11,7 @@ from torch import Tensor
 from gprojci_suite import metrics, reference
 from gprojci_suite.accuracy import VANISHING
 from gprojci_suite.capture.response import key_shift_response
+from gprojci_suite.capture.rows import row_error
 from gprojci_suite.masks import bottom_right
 from gprojci_suite.reference import AttentionResult
 from gprojci_suite.training.backend import BackendAttention, Seen
@@ -28,14 +29,16 @@ class Measured:
         columns: by layer.
         worst: layer and head of the largest error of dq, and that error; None when all vanish.
         seen: by layer, what the errors are of.
+        alarm: largest error or response that `capture.watch` would have read.
     """
 
     columns: Mapping[int, Columns]
     worst: tuple[int, int, float] | None
     seen: Mapping[int, Seen]
+    alarm: float
 
 
-def measure(attention: BackendAttention, blocks: torch.nn.ModuleList) -> Measured:
+def measure(attention: BackendAttention, blocks: torch.nn.ModuleList, step: int) -> Measured:
     """Measure the step whose calls `attention.seen` holds, while the gradients of the blocks are still there."""
     seen = attention.seen or {}
     columns: dict[int, Columns] = {}
@@ -45,6 +48,7 @@ def measure(attention: BackendAttention, blocks: torch.nn.ModuleList) -> Measure
         for name in ("dq", "dk")
     }
     worst: tuple[int, int, float] | None = None
+    watched: list[float] = []
     for layer, record in seen.items():
         block = blocks[layer]
         assert isinstance(block, Block)
@@ -54,6 +58,8 @@ def measure(attention: BackendAttention, blocks: torch.nn.ModuleList) -> Measure
         head = max(range(len(dq)), key=lambda h: -math.inf if math.isnan(dq[h]) else dq[h])
         if not math.isnan(dq[head]) and (worst is None or dq[head] > worst[2]):
             worst = layer, head, dq[head]
+        response = _largest(_response(attention, record, largest["dq"]))
+        watched += [response, _largest(_row_errors(record, attention.softmax_scale, largest["dq"], step))]
         columns[layer] = {
             **_gradient_norms(block),
             **_keys(record, attention.softmax_scale),
@@ -61,9 +67,9 @@ def measure(attention: BackendAttention, blocks: torch.nn.ModuleList) -> Measure
             "dq_worst_head": -1 if math.isnan(dq[head]) else head,
             **_both("dk_error", dk),
             "row_sum_leak": _largest(_leak(record, wanted, largest["dq"])),
-            "symmetry_response": _largest(_response(attention, record, largest["dq"])),
+            "symmetry_response": response,
         }
-    return Measured(columns, worst, seen)
+    return Measured(columns, worst, seen, _largest(watched))
 
 
 def largest_logits(record: Seen, scale: float) -> Tensor:
@@ -102,6 +108,14 @@ def _response(attention: BackendAttention, record: Seen, largest: float) -> list
     assert record.dq is not None
     response, norm = key_shift_response(attention.attend, record.q, record.k, record.v, record.do, record.dq)
     return torch.where(norm > VANISHING * largest, response, math.nan)[0].tolist()
+
+
+def _row_errors(record: Seen, scale: float, largest: float, step: int) -> list[float]:
+    assert record.do is not None
+    assert record.dq is not None
+    tensors = (record.q, record.k, record.v, record.do, record.dq)
+    error, norm = row_error(*tensors, causal=True, softmax_scale=scale, seed=step)
+    return torch.where(norm > VANISHING * largest, error, math.nan)[0].tolist()
 
 
 def _keys(record: Seen, scale: float) -> Columns:

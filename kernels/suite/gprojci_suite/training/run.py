@@ -191,10 +191,9 @@ class Run:
             clip_logits(block, measurement.largest_logits(record, self.attention.softmax_scale), limit)
 
     def _measure(self, step: int) -> None:
-        found = measurement.measure(self.attention, self.model.blocks)
+        found = measurement.measure(self.attention, self.model.blocks, step)
         self.series.measured.append((step, dict(found.columns)))
-        response = max((columns["symmetry_response"] for columns in found.columns.values()), default=0.0)
-        if response > WARN_AT and self.series.alarm_step is None:
+        if found.alarm > WARN_AT and self.series.alarm_step is None:
             self.series.alarm_step = step
         error = 0.0 if found.worst is None else found.worst[2]
         self.say(f"step {step}/{self.setup.steps} loss {float(self._waiting[-1][0]):.4f} dq off by {error:.3%}")
