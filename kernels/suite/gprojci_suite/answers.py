@@ -80,6 +80,30 @@ def steps_of(answer: Mapping[str, Any], repeat: int) -> list[StepSeconds]:
     return [StepSeconds(*parts) for parts in zip(forward, backward, *further, strict=True)]
 
 
+@dataclass(frozen=True)
+class Room:
+    """Most bytes that a first call had reserved on the device, and the bytes that were free then; zeros on a CPU."""
+
+    peak: int
+    free: int
+
+
+def room_of(answer: Mapping[str, Any]) -> Room:
+    """What a first call says of the memory; raises BackendFailure."""
+    peak, free = answer.get("peak"), answer.get("free")
+    if not (type(peak) is int and type(free) is int and peak >= 0 and free >= 0):
+        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+    return Room(peak, free)
+
+
+def dtype_of(answer: Mapping[str, Any]) -> str:
+    """Element type of the tensors that were read; raises BackendFailure."""
+    dtype = answer.get("dtype")
+    if not isinstance(dtype, str):
+        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+    return dtype
+
+
 def training_steps_of(answer: Mapping[str, Any], repeat: int) -> list[TrainingStepTaken]:
     """The `repeat` training steps of an answer; raises BackendFailure."""
     seconds, losses, peak = (answer.get(name) for name in ("seconds", "losses", "peak_memory_bytes"))

@@ -193,7 +193,7 @@ class Backend:
 
         if self.device != "cuda":
             self._backward(self._forward())
-            return {"peak": None, "free": None}
+            return {"peak": 0, "free": 0}
         try:
             torch.cuda.reset_peak_memory_stats()
             self._backward(self._forward())

@@ -1,6 +1,7 @@
 """All backends of one run, each in its own process, measured in turn; a failure ends that backend only."""
 
 import contextlib
+import functools
 import math
 import shutil
 import tempfile
@@ -22,6 +23,8 @@ from gprojci_suite.answers import (
     StepSeconds,
     TrainingStepTaken,
     cover_of,
+    dtype_of,
+    room_of,
     steps_of,
     training_steps_of,
 )
@@ -358,15 +361,14 @@ class Session:
         member's.
         """
         asked = [member for member in self.members if member.ok and not member.launch.control]
-        for index, member in enumerate(asked):
-            if not member.further:
-                member.further = [Member(member.launch, self._directory / f"spare-{index}")]
-                self._send_start(member.further[0])
+        alone = [member for member in asked if not member.further]
+        for index, member in enumerate(alone):
+            member.further = [Member(member.launch, self._directory / f"spare-{index}")]
+            self._send_start(member.further[0])
         for member in asked:
-            spare = member.further[0]
-            if spare.start_seconds is None:
-                self._await_start(spare)
-            yield member, spare
+            if member in alone:
+                self._await_start(member.further[0])
+            yield member, member.further[0]
 
     def _asked(
         self, member: Member, message: Mapping[str, Any], what: str, more_seconds: float = 0.0
@@ -400,10 +402,10 @@ class Session:
             return None if one.loaded == self._place(case) else self._load_message(case)
 
         for member, one, answer in self._side_by_side(asked, message):
-            if isinstance(answer, BackendFailure):
-                self._failed(member, case.name, answer)
-            else:
-                self._loaded(one, case, answer)
+            try:
+                self._loaded(one, case, answer())
+            except BackendFailure as failure:
+                self._failed(member, case.name, failure)
 
     def _warm_all(self, asked: Sequence[tuple[Member, Member]], case: Case, room: float = math.inf) -> float:
         """Have processes call their backend side by side, with so many bytes for all; returns the bytes left free."""
@@ -411,10 +413,12 @@ class Session:
         free = math.inf
         with self.working:
             for member, one, answer in self._side_by_side(asked, lambda one: message, room):
-                if isinstance(answer, SessionOver) or (isinstance(answer, BackendFailure) and not one.alive):
-                    self._failed(member, case.name, answer)
-                elif not isinstance(answer, BackendFailure) and isinstance(answer.get("peak"), int):
-                    one.peak_bytes, free = answer["peak"], min(free, answer["free"])
+                try:
+                    said = room_of(answer())
+                    one.peak_bytes, free = said.peak, min(free, said.free)
+                except BackendFailure as failure:
+                    if isinstance(failure, SessionOver) or not one.alive:
+                        self._failed(member, case.name, failure)
         return free
 
     def _side_by_side(
@@ -422,8 +426,8 @@ class Session:
         asked: Sequence[tuple[Member, Member]],
         message: Callable[[Member], Mapping[str, Any] | None],
         room: float = math.inf,
-    ) -> Iterator[tuple[Member, Member, dict[str, Any] | BackendFailure]]:
-        """Answers, or failures, of processes to a message each, where there is one for them and they have not ended.
+    ) -> Iterator[tuple[Member, Member, Callable[[], dict[str, Any]]]]:
+        """What waits for each answer of processes to a message, where there is one for them and they have not ended.
 
         Args:
             asked: the processes, each after its member.
@@ -432,27 +436,22 @@ class Session:
         """
         waiting: deque[tuple[Member, Member]] = deque()
 
-        def next_answer() -> Iterator[tuple[Member, Member, dict[str, Any] | BackendFailure]]:
+        def next_one() -> Iterator[tuple[Member, Member, Callable[[], dict[str, Any]]]]:
             member, one = waiting.popleft()
-            if one.process is None:  # another of the member has failed meanwhile
-                return
-            try:
-                answer: dict[str, Any] | BackendFailure = one.process.receive(self.limits.call_seconds)
-            except BackendFailure as failure:
-                answer = failure
-            yield member, one, answer
+            if one.process is not None:  # else another of the member has failed meanwhile
+                yield member, one, functools.partial(one.process.receive, self.limits.call_seconds)
 
         for member, one in asked:
             while waiting and (
                 len(waiting) >= self.threads or sum(m.peak_bytes for m, _ in waiting) + member.peak_bytes > room
             ):
-                yield from next_answer()
+                yield from next_one()
             question = message(one)
             if one.process is not None and question is not None and self.ending.reason is None:
                 one.process.send(question)
                 waiting.append((member, one))
         while waiting:
-            yield from next_answer()
+            yield from next_one()
 
     def _place(self, case: Case) -> tuple[Path, bool]:
         """The file of a case, which is written where there is none yet, and what is asked of the backend beside it."""
@@ -475,7 +474,7 @@ class Session:
         }
 
     def _loaded(self, member: Member, case: Case, answer: Mapping[str, Any]) -> None:
-        member.dtype = str(answer["dtype"])
+        member.dtype = dtype_of(answer)
         member.loaded = self._place(case)
 
     def _rest(self, member: Member) -> None:

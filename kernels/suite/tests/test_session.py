@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from gprojci_suite import clock, inputs
-from gprojci_suite.answers import StepSeconds, steps_of
+from gprojci_suite.answers import Room, StepSeconds, dtype_of, room_of, steps_of
 from gprojci_suite.contract.spec import LimitsSpec
 from gprojci_suite.member import Case, Launch, Member
 from gprojci_suite.process import BackendFailure, BackendProcess
@@ -370,6 +370,15 @@ def test_first_calls_are_made_side_by_side(monkeypatch: pytest.MonkeyPatch) -> N
         said.clear()
         assert session.time(members[0], one, process=1)
         assert "load" not in said
+
+
+@pytest.mark.parametrize("said", [{}, {"peak": -1, "free": 1}, {"peak": "all", "free": 1}, {"peak": 1, "free": None}])
+def test_what_a_child_says_of_its_memory_is_not_believed_unseen(said: dict[str, Any]) -> None:
+    with pytest.raises(BackendFailure, match="channel"):
+        room_of(said)
+    with pytest.raises(BackendFailure, match="channel"):
+        dtype_of(said)
+    assert room_of({"peak": 7, "free": 9}) == Room(7, 9)
 
 
 def test_a_first_call_that_fails_is_no_verdict_but_a_death_is(tmp_path: Path) -> None:
