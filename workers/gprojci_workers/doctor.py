@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,8 +18,8 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from gprojci_workers import isolation
-from gprojci_workers.build import ruler_versions
+from gprojci_workers import isolation, sandbox
+from gprojci_workers.build import files_of, ruler_versions
 from gprojci_workers.failure import AttemptFailed
 from gprojci_workers.settings import Settings
 
@@ -27,6 +28,7 @@ LEAST_FREE_BYTES = 20 * 2**30
 """A build with its own torch takes some gigabytes."""
 MOST_SKEW_SECONDS = 30.0
 _TORCH = "import torch; print(torch.__version__, torch.cuda.is_available(), torch.version.cuda)"
+_COMPUTES = "import sys, torch; print(float(torch.ones(2, device=sys.argv[1]).sum()))"
 
 Outcome = Literal["ok", "warning", "wrong"]
 
@@ -49,8 +51,8 @@ def examine(settings: Settings) -> Iterator[Check]:
     yield device(settings)
     yield ruler(settings)
     yield git()
-    yield sandbox()
     yield disk(settings)
+    yield enclosed(settings)
     if settings.device == "cuda":
         yield locks(settings)
 
@@ -154,12 +156,36 @@ def git() -> Check:
     return Check("git", "ok", _output(["git", "--version"]).strip())
 
 
-def sandbox() -> Check:
-    """Whether this host gives namespaces, in which code under test is kept apart."""
-    if isolation.is_possible():
-        return Check("sandbox", "ok", "namespaces: network, processes and files apart")
-    to_do = "allow unprivileged user namespaces, or grant the container what docker/README.md lists; unshare, setpriv"
-    return Check("sandbox", "wrong", "this host makes no sandbox: no code under test is run", to_do)
+def enclosed(settings: Settings) -> Check:
+    """Whether this host gives namespaces, in which code under test is kept apart, and whether torch computes there."""
+    if not isolation.is_possible():
+        to_do = (
+            "allow unprivileged user namespaces, or grant the container what docker/README.md lists; unshare, setpriv"
+        )
+        return Check("sandbox", "wrong", "this host makes no sandbox: no code under test is run", to_do)
+    said: list[str] = []
+    try:
+        scratch = tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix=".doctor-")
+    except OSError as error:
+        return Check("sandbox", "wrong", f"not tried: {error}", "give GPROJCI_CACHE_DIR to the worker's user first")
+    with scratch as home:
+        result = sandbox.run(
+            [str(settings.ruler_python), "-P", "-c", _COMPUTES, settings.device],
+            directory=Path(home),
+            limits=sandbox.Limits(300.0, settings.memory_bytes, settings.output_bytes),
+            network=False,
+            files=files_of(settings, writable=(Path(home),), readable=()),
+            unsandboxed=False,
+            on_output=said.append,
+            should_stop=lambda: False,
+        )
+    if result.outcome != "exited" or result.returncode != 0:
+        last = next((line for line in reversed("".join(said).splitlines()) if line.strip()), result.outcome)
+        to_do = "see `ruler` for what is outside it; workers/README.md, The sandbox, says what is to be found in it"
+        return Check("sandbox", "wrong", f"torch does not compute on {settings.device} in it: {last[-300:]}", to_do)
+    return Check(
+        "sandbox", "ok", f"namespaces: network, processes and files apart; torch computes on {settings.device}"
+    )
 
 
 def disk(settings: Settings) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from gprojci_workers import doctor
@@ -24,7 +25,7 @@ def test_a_host_whose_service_and_broker_do_not_answer(tmp_path, namespaces):
     for line in ("WRONG    service: http://127.0.0.1:9", "WRONG    broker: ", "ok       ruler: gprojci-suite"):
         assert line in done.output, done.output
     assert "→ GPROJCI_SERVICE_URL: is the address right" in done.output
-    assert "ok       sandbox: namespaces" in done.output
+    assert "ok       sandbox: namespaces: network, processes and files apart; torch computes on cpu" in done.output
 
 
 @pytest.mark.parametrize(
@@ -44,10 +45,20 @@ def test_the_gpu_and_who_else_is_on_it(worker_settings, monkeypatch, said, outco
     assert (check.outcome, words in f"{check.found} {check.to_do}") == (outcome, True), check
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has what it must miss")
+def test_a_sandbox_in_which_torch_does_not_compute(worker_settings, namespaces):
+    worker_settings.cache_dir.mkdir(parents=True, exist_ok=True)
+    check = doctor.enclosed(worker_settings.model_copy(update={"device": "cuda"}))
+    assert (check.outcome, check.found.startswith("torch does not compute on cuda in it: ")) == ("wrong", True), check
+    assert "CUDA" in check.found or "NVIDIA" in check.found
+    assert list(worker_settings.cache_dir.glob(".doctor-*")) == []
+
+
 def test_directories_that_cannot_be_written(worker_settings, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     settings = worker_settings.model_copy(update={"cache_dir": blocked / "cache", "lock_dir": blocked})
+    assert doctor.enclosed(settings).found.startswith("not tried: ")
     for check in (doctor.disk(settings), doctor.locks(settings)):
         assert check.outcome == "wrong"
         assert check.to_do.startswith(("GPROJCI_CACHE_DIR", "GPROJCI_LOCK_DIR"))
