@@ -119,7 +119,7 @@ def run(spec: RunSpec, progress: Progress, ending: Ending | None = None) -> Repo
         )
         measurements, kernels = _anatomy(session, spec, timed, measurements, progress)
         session.stop_further()
-        if timed:
+        if timed and ending.reason is None:
             progress("calls timed")
         models = spec.throughput.step_models if spec.throughput and reached("step") else ()
         trained, steps_compared = _steps(session, spec, models, progress, watch or STEADY)

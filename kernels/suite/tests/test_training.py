@@ -301,6 +301,23 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     cli.main([*words, "--backends", "fp32", "--resume"])
     assert (tmp_path / "runs" / "fp32-seed0" / files.RUN).stat().st_mtime_ns == before
     assert len(json.loads((tmp_path / "out.json").read_text())["runs"]) == 3
+    # Nor is what another report has, of the same setup and hardware; what did not finish there is trained.
+    capsys.readouterr()
+    elsewhere = [word if word != "runs" else "others" for word in words]
+    taken = [*elsewhere, "--backends", "fp32,fp32-fast", "--with-runs-of", "out.json"]
+    assert cli.main([*taken, "--softmax-temperature", "2"]) == 2
+    assert "out.json holds runs with setup.model.softmax_temperature = 1.0, not 2.0" in capsys.readouterr().err
+    other = json.loads((tmp_path / "out.json").read_text())
+    other["environment"]["hardware"] = "x1"
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    assert cli.main([*taken, "--with-runs-of", "other.json"]) == 2
+    assert "other.json holds runs of x1" in capsys.readouterr().err
+    assert not (tmp_path / "others").exists()
+    assert cli.main(taken) == 0
+    both = TrainingReport.loads((tmp_path / "out.json").read_text())
+    assert {run.backend: run.status for run in both.runs} == {"fp32": "completed", "fp32-fast": "completed"}
+    assert next(run for run in both.runs if run.backend == "fp32") == runs["fp32"]
+    assert "--with-runs-of" not in both.repro
 
 
 @pytest.mark.parametrize(

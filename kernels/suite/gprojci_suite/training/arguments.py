@@ -23,7 +23,7 @@ from gprojci_suite.options import add_backends, entries_of, words_of
 if TYPE_CHECKING:
     from gprojci_suite.training import suite
 
-NOT_REPEATED = {"help", "directory", "json", "resume", "seconds", "shared_with", "command"}
+NOT_REPEATED = {"help", "directory", "json", "resume", "with_runs_of", "seconds", "shared_with", "command"}
 """Options that change where and how far, and not what is trained."""
 
 
@@ -36,6 +36,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     runs.add_argument("--directory", required=True, metavar="DIR", help="where each run has its folder")
     runs.add_argument("--json", metavar="OUT", help="write the report here, also while runs are under way")
     runs.add_argument("--resume", action="store_true", help="go on with the runs in the directory")
+    runs.add_argument(
+        "--with-runs-of",
+        action="append",
+        default=[],
+        metavar="REPORT",
+        help="take the finished runs of an earlier report of the same setup; may be repeated",
+    )
     runs.add_argument("--device", choices=DEVICES, default="cpu", help="device to train on (default: cpu)")
     runs.add_argument(
         "--side-by-side", type=int, default=1, metavar="N", help="runs at a time; more than 1 are not timed"
@@ -158,6 +165,13 @@ def setup(options: argparse.Namespace) -> TrainingSetup:
     return found
 
 
+def _earlier(path: str) -> TrainingReport:
+    try:
+        return TrainingReport.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, ContractError) as error:
+        raise ContractError("--with-runs-of", f"{path} is no readable report of training runs: {error}") from error
+
+
 def _plan(options: argparse.Namespace, repro: str) -> "suite.Plan":
     from gprojci_suite import environment, peers
     from gprojci_suite.training import optimizers, suite
@@ -194,5 +208,6 @@ def _plan(options: argparse.Namespace, repro: str) -> "suite.Plan":
         seconds=options.seconds,
         checkpoint_every=options.checkpoint_every,
         resume=options.resume,
+        earlier={path: _earlier(path) for path in options.with_runs_of},
         repro=repro,
     )

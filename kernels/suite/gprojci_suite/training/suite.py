@@ -26,6 +26,7 @@ REPORT_SECONDS = 20.0
 PATIENCE_SECONDS = 60.0
 """How long a process may take to save and end when it is asked to."""
 STORY = "setup.json"
+FINISHED = ("completed", "diverged")
 CAPTURES = "captures"
 
 
@@ -54,6 +55,7 @@ class Plan:
         seconds: after which no run goes on; None for no limit.
         checkpoint_every: steps between two checkpoints.
         resume: go on with what the directory holds.
+        earlier: reports, by path, whose finished runs are taken and not trained again.
         repro: command of the report.
     """
 
@@ -68,6 +70,7 @@ class Plan:
     seconds: float | None
     checkpoint_every: int
     resume: bool
+    earlier: Mapping[str, TrainingReport]
     repro: str
 
 
@@ -88,9 +91,15 @@ def train(
     """Train what is missing; `keep` gets a report now and then, and the last one is returned.
 
     Raises:
-        InputError: the directory holds runs of another setup, or any and the plan does not resume.
+        InputError: the directory, or an earlier report, holds runs of another setup; the directory holds any and the
+            plan does not resume; an earlier report is of other hardware.
     """
-    story, machine = _story(plan), environment.describe(plan.device)
+    machine = environment.describe(plan.device)
+    for path, report in plan.earlier.items():
+        _check_earlier(plan, path, report, machine)
+    story = _story(plan)
+    for report in plan.earlier.values():
+        _take(plan, report)
     begin, reported = time.monotonic(), time.monotonic()
     # Seeds outside, so that a command that is ended has compared as many backends as it could with one seed.
     waiting = [
@@ -151,13 +160,34 @@ def _story(plan: Plan) -> Story:
         story = codec.decode(Story, codec.loads(path.read_text()))
     except ContractError as error:
         raise InputError(f"{path}: {error}") from error
+    _check_same(plan, str(plan.directory), story)
+    return story
+
+
+def _check_same(plan: Plan, where: str, story: Story) -> None:
+    """Raise InputError where what is there was trained under another setup than the plan's."""
     there, asked = _flat(codec.encode(story)), _flat(codec.encode(Story(plan.name, story.created_at, plan.setup)))
     derived = {"setup.model.parameters"}
     different = sorted(key for key in (there.keys() | asked.keys()) - derived if there.get(key) != asked.get(key))
     if different:
         key = different[0]
-        raise InputError(f"{plan.directory} holds runs with {key} = {there.get(key)}, not {asked.get(key)}")
-    return story
+        raise InputError(f"{where} holds runs with {key} = {there.get(key)}, not {asked.get(key)}")
+
+
+def _check_earlier(plan: Plan, path: str, report: TrainingReport, machine: Environment) -> None:
+    _check_same(plan, path, Story(report.name, report.created_at, report.setup))
+    there = None if report.environment is None else report.environment.hardware
+    if there != machine.hardware:
+        raise InputError(f"{path} holds runs of {there or 'unknown hardware'}, and this is {machine.hardware}")
+
+
+def _take(plan: Plan, report: TrainingReport) -> None:
+    """Keep the finished runs of a report in folders of their own, where there is nothing of them yet."""
+    for run in report.runs:
+        folder = _folder(plan, run.backend, run.seed)
+        if run.status in FINISHED and files.load_run(folder) is None:
+            folder.mkdir(exist_ok=True)
+            files.save_run(folder, run)
 
 
 def _flat(value: object, path: str = "") -> dict[str, object]:
@@ -172,7 +202,7 @@ def _folder(plan: Plan, backend: str, seed: int) -> Path:
 
 def _completed(plan: Plan, backend: str, seed: int) -> bool:
     run = files.load_run(_folder(plan, backend, seed))
-    return run is not None and run.status in ("completed", "diverged")
+    return run is not None and run.status in FINISHED
 
 
 def _start(plan: Plan, backend: str, seed: int, side_by_side: int, seconds: float | None) -> _Process:
