@@ -47,11 +47,11 @@ def measure(
         ], []
     kernels: list[Kernel] = []
     spares = list(session.spares())
-    for _, spare in spares:
+    for spare in spares:
         if not spare.ok:
             progress(f"kernels {spare.launch.label} unknown: {_first_line(spare.detail or '')}")
     for case in cases:
-        for _, spare in spares:
+        for spare in spares:
             place = (spare.launch.backend, spare.launch.revision, case.name)
             if spare.ok and place in places:
                 places[place] = with_graphs(session, spare, case, places[place], progress)

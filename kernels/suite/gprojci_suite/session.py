@@ -354,8 +354,8 @@ class Session:
         """End all processes but the first of each member: what comes next is measured in that one."""
         _in_threads([member.stop_further for member in self.members])
 
-    def spares(self) -> Iterator[tuple[Member, Member]]:
-        """Every member that has not failed, controls left out, with a process of it in which nothing is measured more.
+    def spares(self) -> Iterator[Member]:
+        """Of every member that has not failed, controls left out, a process in which nothing is measured any more.
 
         That is its second one; where there is none it is started, and may have failed. Its failures are not the
         member's.
@@ -368,7 +368,7 @@ class Session:
         for member in asked:
             if member in alone:
                 self._await_start(member.further[0])
-            yield member, member.further[0]
+            yield member.further[0]
 
     def _asked(
         self, member: Member, message: Mapping[str, Any], what: str, more_seconds: float = 0.0

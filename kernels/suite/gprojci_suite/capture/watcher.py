@@ -38,9 +38,7 @@ LOGGER = logging.getLogger("gprojci_suite.watch")
 AGAIN = 2.0
 """A layer that has been warned of is worth another warning once its error has grown by this factor."""
 DRIFTED = "which must not move it: the keys have drifted from zero, and their offset leaks into the gradient"
-SATURATED = (
-    "so it is not the keys' offset: rows are saturated, where the rounding of o and dS is all there is, or wrong"
-)
+SATURATED = "so it is not the keys' offset: its rows are saturated, or the kernel is wrong"
 
 
 @dataclass(frozen=True)
