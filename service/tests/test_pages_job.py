@@ -56,7 +56,10 @@ def test_a_job_shows_everything_its_report_holds(lived_in: tuple[TestClient, dic
     assert "2.5 GiB" in speed
     environment = words_of(section(text, "environment"))
     assert "during SM 1,980 MHz power cap (software)" in environment
-    assert words_of(section(text, "accuracy-speed"))
+    part = section(text, "accuracy-speed")
+    paths = [trace for trace in figures(part)[0]["data"] if trace.get("name") == "gproj, earlier commits"]
+    assert [(len(trace["x"]), "the base" in trace["text"][0]) for trace in paths] == [(2, True)]
+    assert "A line leads from the base to what is under test." in words_of(part)
 
 
 def test_a_job_shows_launches_graphs_and_kernels(lived_in: tuple[TestClient, dict[str, int]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gprojci_dashboards.charts.pareto import Mark, ParetoData
+from gprojci_dashboards.charts.pareto import Mark, ParetoData, Step
 from gprojci_dashboards.readable import pass_name
 from gprojci_service.pages import drawings, findings, report_kernels
 from gprojci_service.pages.formatting import (
@@ -39,21 +39,21 @@ def pareto(report: Report, choice: Shown, policy: Mapping[str, Any] | None) -> S
     anchor = anchor_of(report)
     if report.accuracy is None or report.throughput is None or anchor is None:
         return None
-    times = {
-        (item.backend, item.case): item
-        for item in report.throughput.comparisons
-        if (item.pass_, item.against_backend, item.control) == ("forward_backward", anchor, False)
-        and item.revision != "base"
-    }
     (shown, chosen), case = choice.marks, choice.mark_case
+    compared = {
+        (item.backend, item.revision): item
+        for item in report.throughput.comparisons
+        if (item.pass_, item.against_backend, item.control) == ("forward_backward", anchor, False) and item.case == case
+    }
+    lines = [line for line in report.accuracy.summary if (line.input, line.tensor) == (shown, chosen)]
     marks = []
-    for line in report.accuracy.summary:
-        if (line.input, line.tensor) != (shown, chosen) or line.revision == "base":
+    for line in lines:
+        if line.revision == "base":
             continue
         role = next(
             item.role for item in report.backends if (item.backend, item.revision) == (line.backend, line.revision)
         )
-        time = times.get((line.backend, case))
+        time = compared.get((line.backend, line.revision))
         if time is None and role != "anchor":
             continue
         middle, low, high = (time.ratio, time.low, time.high) if time else (1.0, 1.0, 1.0)
@@ -62,11 +62,20 @@ def pareto(report: Report, choice: Shown, policy: Mapping[str, Any] | None) -> S
         marks.append(Mark(line.backend, role, line.median, line.median, worst, middle, low, high, note))
     if not marks:
         return None
-    data = ParetoData(tuple(marks), anchor, tensor=chosen, ceiling=findings.limit_of_metric(policy, f"{chosen}_error"))
+    shas = {item.backend: item.commit for item in report.subjects if item.revision == "base"}
+    path = tuple(
+        Step(line.backend, shas.get(line.backend, ""), "the base", line.median, time.ratio)
+        for line in lines
+        if line.revision == "base" and (time := compared.get((line.backend, "base")))
+    )
+    ceiling = findings.limit_of_metric(policy, f"{chosen}_error")
+    data = ParetoData(tuple(marks), anchor, tensor=chosen, ceiling=ceiling, path=path)
     caption = (
         f"Median {tensor(chosen)} error on {shown}, against the time of {case} on {report.environment.device_name}. "
         "Bars reach to the worst slice, the dotted line is the frontier."
     )
+    if path:
+        caption += " A line leads from the base to what is under test."
     if any(mark.note for mark in marks):
         caption += " Emulated backends show a kernel's rounding, not its speed."
     return Section(
