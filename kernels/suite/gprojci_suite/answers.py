@@ -14,6 +14,11 @@ COVER_LIMIT = 2 * SPIN_CAP + FLUSH_LIMIT
 """The same with spins."""
 
 
+def _not_an_answer() -> BackendFailure:
+    """The failure of a process that said what `child` does not say."""
+    return BackendFailure("runtime_error", "wrote into the channel to its parent")
+
+
 @dataclass(frozen=True)
 class StepSeconds:
     """Seconds of one forward and one backward pass.
@@ -64,7 +69,7 @@ def steps_of(answer: Mapping[str, Any], repeat: int) -> list[StepSeconds]:
     """The `repeat` steps of an answer; raises BackendFailure."""
     forward, backward = answer.get("forward"), answer.get("backward")
     if not (isinstance(forward, list) and isinstance(backward, list) and len(forward) == len(backward) == repeat):
-        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+        raise _not_an_answer()
     if not all(isinstance(seconds, float) and 0 < seconds < float("inf") for seconds in (*forward, *backward)):
         raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
     further: list[list[Any]] = []
@@ -73,7 +78,7 @@ def steps_of(answer: Mapping[str, Any], repeat: int) -> list[StepSeconds]:
     for name, kind in kinds.items():
         found = answer.get(name)
         if not (isinstance(found, list) and len(found) == repeat and all(isinstance(value, kind) for value in found)):
-            raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+            raise _not_an_answer()
         if not all(value is None or 0 <= value < float("inf") for value in found):
             raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
         further.append(found)
@@ -92,7 +97,7 @@ def room_of(answer: Mapping[str, Any]) -> Room:
     """What a first call says of the memory; raises BackendFailure."""
     peak, free = answer.get("peak"), answer.get("free")
     if not (type(peak) is int and type(free) is int and peak >= 0 and free >= 0):
-        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+        raise _not_an_answer()
     return Room(peak, free)
 
 
@@ -100,7 +105,7 @@ def dtype_of(answer: Mapping[str, Any]) -> str:
     """Element type of the tensors that were read; raises BackendFailure."""
     dtype = answer.get("dtype")
     if not isinstance(dtype, str):
-        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+        raise _not_an_answer()
     return dtype
 
 
@@ -108,9 +113,9 @@ def training_steps_of(answer: Mapping[str, Any], repeat: int) -> list[TrainingSt
     """The `repeat` training steps of an answer; raises BackendFailure."""
     seconds, losses, peak = (answer.get(name) for name in ("seconds", "losses", "peak_memory_bytes"))
     if not (isinstance(seconds, list) and isinstance(losses, list) and len(seconds) == len(losses) == repeat):
-        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+        raise _not_an_answer()
     if not all(isinstance(value, float) for value in (*seconds, *losses)) or not isinstance(peak, int | None):
-        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+        raise _not_an_answer()
     if not all(0 < value < float("inf") for value in seconds):
         raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
     return [TrainingStepTaken(value, loss, peak) for value, loss in zip(seconds, losses, strict=True)]
@@ -123,7 +128,7 @@ def cover_of(answer: Mapping[str, Any], repeat: int, limit: float) -> float:
     """
     cover = answer.get("cover")
     if not (isinstance(cover, list) and len(cover) == repeat and all(isinstance(value, float) for value in cover)):
-        raise BackendFailure("runtime_error", "wrote into the channel to its parent")
+        raise _not_an_answer()
     if not all(0 <= value < float("inf") for value in cover):
         raise BackendFailure("wrong_result", "its clock stands still or runs backwards")
     return float(sum(min(value, limit) for value in cover))

@@ -23,7 +23,7 @@ RECENT = 8
 RECENT_FACTOR = 1.25
 SPIN_SLACK = 50e-6
 SPIN_CAP = 0.010
-"""Longest spin in seconds; a host that takes more than two thirds of it is partly in the time, as without a spin."""
+"""Longest spin in seconds; a host that takes longer is partly in the time, as without a spin."""
 RATE_CYCLES = 2_000_000
 RATE_REPEATS = 50
 

@@ -54,11 +54,22 @@ def attention(
             hidden = torch.arange(seen, device=q.device) > last[:, None]
             scores = scores.masked_fill(hidden.repeat(grouped[2], 1), -torch.inf)
         p = scores.softmax(-1).nan_to_num(0.0) if causal and seq_q > seq_k else scores.softmax(-1)
-        dp = do_rows @ values[:, :, :seen].mT
-        ds = p * (dp - (p * dp).sum(-1, keepdim=True))
+        ds = slopes(p, do_rows, values[:, :, :seen])
         shape = (batch, kv_heads, grouped[2], stop - start, head_dim)
         o[:, :, :, start:stop] = (p @ values[:, :, :seen]).view(shape)
         dq[:, :, :, start:stop] = (ds @ keys[:, :, :seen] * softmax_scale).view(shape)
         dk[:, :, :seen] += ds.mT @ q_rows * softmax_scale
         dv[:, :, :seen] += p.mT @ do_rows
     return AttentionResult(o.view(q.shape), dq.view(q.shape), dk, dv)
+
+
+def slopes(p: Tensor, do: Tensor, v: Tensor) -> Tensor:
+    """dS = P∘(dP − D) of some rows, shaped like p.
+
+    Args:
+        p: probabilities (…, rows, keys).
+        do: gradient of o, (…, rows, head_dim).
+        v: values (…, keys, head_dim).
+    """
+    dp = do @ v.mT
+    return p * (dp - (p * dp).sum(-1, keepdim=True))

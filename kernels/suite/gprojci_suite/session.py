@@ -1,14 +1,11 @@
 """All backends of one run, each in its own process, measured in turn; a failure ends that backend only."""
 
 import contextlib
-import functools
 import math
 import shutil
 import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gprojci_suite import clock, exchange
+from gprojci_suite import clock, exchange, side_by_side
 from gprojci_suite.answers import (
     COVER_LIMIT,
     FLUSH_LIMIT,
@@ -86,7 +83,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._headcount.__exit__()
-        _in_threads([member.stop for member in self.members])
+        side_by_side.in_threads([member.stop for member in self.members])
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def launch(self) -> None:
@@ -352,7 +349,7 @@ class Session:
 
     def stop_further(self) -> None:
         """End all processes but the first of each member: what comes next is measured in that one."""
-        _in_threads([member.stop_further for member in self.members])
+        side_by_side.in_threads([member.stop_further for member in self.members])
 
     def spares(self) -> Iterator[Member]:
         """Of every member that has not failed, controls left out, a process in which nothing is measured any more.
@@ -401,7 +398,8 @@ class Session:
         def message(one: Member) -> dict[str, Any] | None:
             return None if one.loaded == self._place(case) else self._load_message(case)
 
-        for member, one, answer in self._side_by_side(asked, message):
+        limits = (self.ending, self.limits.call_seconds, self.threads)
+        for member, one, answer in side_by_side.answers(asked, message, *limits):
             try:
                 self._loaded(one, case, answer())
             except BackendFailure as failure:
@@ -410,9 +408,10 @@ class Session:
     def _warm_all(self, asked: Sequence[tuple[Member, Member]], case: Case, room: float = math.inf) -> float:
         """Have processes call their backend side by side, with so many bytes for all; returns the bytes left free."""
         message = {"do": "warm", "processes": self.processes}
+        limits = (self.ending, self.limits.call_seconds, self.threads, room)
         free = math.inf
         with self.working:
-            for member, one, answer in self._side_by_side(asked, lambda one: message, room):
+            for member, one, answer in side_by_side.answers(asked, lambda one: message, *limits):
                 try:
                     said = room_of(answer())
                     one.peak_bytes, free = said.peak, min(free, said.free)
@@ -420,38 +419,6 @@ class Session:
                     if isinstance(failure, SessionOver) or not one.alive:
                         self._failed(member, case.name, failure)
         return free
-
-    def _side_by_side(
-        self,
-        asked: Sequence[tuple[Member, Member]],
-        message: Callable[[Member], Mapping[str, Any] | None],
-        room: float = math.inf,
-    ) -> Iterator[tuple[Member, Member, Callable[[], dict[str, Any]]]]:
-        """What waits for each answer of processes to a message, where there is one for them and they have not ended.
-
-        Args:
-            asked: the processes, each after its member.
-            message: what to ask one.
-            room: bytes that those asked at a time may take together, each what the first of its member took.
-        """
-        waiting: deque[tuple[Member, Member]] = deque()
-
-        def next_one() -> Iterator[tuple[Member, Member, Callable[[], dict[str, Any]]]]:
-            member, one = waiting.popleft()
-            if one.process is not None:  # else another of the member has failed meanwhile
-                yield member, one, functools.partial(one.process.receive, self.limits.call_seconds)
-
-        for member, one in asked:
-            while waiting and (
-                len(waiting) >= self.threads or sum(m.peak_bytes for m, _ in waiting) + member.peak_bytes > room
-            ):
-                yield from next_one()
-            question = message(one)
-            if one.process is not None and question is not None and self.ending.reason is None:
-                one.process.send(question)
-                waiting.append((member, one))
-        while waiting:
-            yield from next_one()
 
     def _place(self, case: Case) -> tuple[Path, bool]:
         """The file of a case, which is written where there is none yet, and what is asked of the backend beside it."""
@@ -567,13 +534,6 @@ class Session:
                 wanted = f"torch.{member.dtype} {tuple(shapes[name].shape)}"
                 raise BackendFailure("wrong_result", f"{name} is {found} where {wanted} is expected")
         return results
-
-
-def _in_threads(calls: Sequence[Callable[[], None]]) -> None:
-    """Make the calls in threads: a process that ends on a GPU takes its time, and they need not wait for each other."""
-    with ThreadPoolExecutor(max(1, len(calls))) as threads:
-        for made in [threads.submit(call) for call in calls]:
-            made.result()
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -13,6 +13,8 @@ import math
 import torch
 from torch import Tensor
 
+from gprojci_suite import reference
+
 LONGEST = 128
 DRAWN = 128
 
@@ -45,9 +47,7 @@ def row_error(
         hidden = torch.arange(k.shape[2], device=q.device) > rows + (k.shape[2] - q.shape[2])
         logits = logits.masked_fill(hidden, -math.inf)
     p = logits.softmax(-1).nan_to_num(0.0)  # a row that sees no key has no weights
-    dp = wide_do @ values.mT
-    ds = p * (dp - (p * dp).sum(-1, keepdim=True))
-    wanted = softmax_scale * ds @ keys
+    wanted = softmax_scale * reference.slopes(p, wide_do, values) @ keys
     error, norm = (((part.square().sum(-1) * weights).sum(-1)).sqrt() for part in (given - wanted, wanted))
     return (error / norm).nan_to_num(nan=math.inf), norm
 

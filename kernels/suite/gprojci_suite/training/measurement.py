@@ -100,14 +100,14 @@ def _leak(record: Seen, wanted: AttentionResult, largest: float) -> list[float]:
     direction = mean / mean.norm(dim=-1, keepdim=True).clamp(min=1e-300)
     along = ((record.dq.double() - wanted.dq) * direction).sum(-1).norm(dim=-1)[0]
     norm = wanted.dq.flatten(2).norm(dim=-1)[0]
-    return torch.where(norm > VANISHING * largest, along / norm, math.nan).tolist()
+    return _counted(along / norm, norm, largest)
 
 
 def _response(attention: BackendAttention, record: Seen, largest: float) -> list[float]:
     assert record.do is not None
     assert record.dq is not None
     response, norm = key_shift_response(attention.attend, record.q, record.k, record.v, record.do, record.dq)
-    return torch.where(norm > VANISHING * largest, response, math.nan)[0].tolist()
+    return _counted(response[0], norm[0], largest)
 
 
 def _row_errors(record: Seen, scale: float, largest: float, step: int) -> list[float]:
@@ -115,7 +115,12 @@ def _row_errors(record: Seen, scale: float, largest: float, step: int) -> list[f
     assert record.dq is not None
     tensors = (record.q, record.k, record.v, record.do, record.dq)
     error, norm = row_error(*tensors, causal=True, softmax_scale=scale, seed=step)
-    return torch.where(norm > VANISHING * largest, error, math.nan)[0].tolist()
+    return _counted(error[0], norm[0], largest)
+
+
+def _counted(values: Tensor, norm: Tensor, largest: float) -> list[float]:
+    """Values of the heads, NaN where dq vanishes."""
+    return torch.where(norm > VANISHING * largest, values, math.nan).tolist()
 
 
 def _keys(record: Seen, scale: float) -> Columns:
