@@ -16,6 +16,8 @@ from click.testing import CliRunner
 from gprojci_service.cli import cli
 from gprojci_service.models import TrainingRun
 from gprojci_service.training import service as training
+from gprojci_service.training.losses import Losses, parts_from
+from gprojci_service.training.summary import Spread, summaries
 from gprojci_suite.contract.training import Curve, TrainingReport
 
 
@@ -84,10 +86,38 @@ def test_the_summary_pairs_seeds_and_compares_where_both_were(service):
     assert fa3["compared_at"] == {"middle": 30, "low": 20, "high": 40}
     assert fa3["largest_gradient_norm"]["high"] == 900
     assert fa3["late_gradient_norm"]["high"] == 1.5
+    assert (fa3["alarm_step"]["middle"], fa3["alarm_runs"]) == (40, 2)
+    assert (fa3["parted_step"], fa3["parted_runs"]) == (None, 0)
+    assert (fp32["alarm_step"], fp32["alarm_runs"]) == (None, 0)
     assert fa3["final_dq_error"]["low"] == pytest.approx(0.002 * 8**3)
     assert (fp32["final_loss"], fp32["loss_difference"]) == ({"middle": 2.0, "low": 2.0, "high": 2.0}, None)
     assert fp32["statuses"] == {"completed": 1, "ended_early": 1}
     assert (absent["statuses"], absent["final_loss"], absent["steps"]["high"]) == ({"unsupported": 1}, None, 0)
+
+
+def test_a_loss_parts_where_it_stays_above():
+    calm = (3.0,) * 80
+    once = (3.0,) * 20 + (3.5,) * 10 + calm[:50]
+    for_good = once[:40] + (3.09,) * 10 + (3.11,) * 30
+    assert [parts_from(losses(own), losses(calm), 0.1) for own in (calm, once, for_good)] == [None, None, 52]
+    assert parts_from(losses(for_good[:60]), losses(calm), 0.1) == 51  # as far as both go, in finer stretches
+    assert parts_from(losses((*for_good[:60], math.nan)), losses(calm), 0.1) == 51
+    assert parts_from(losses(()), losses(calm), 0.1) is None
+
+
+def test_a_run_that_broke_down_has_parted_at_the_latest_then():
+    fa3, other, fp32, last = example.report().runs
+    broken = replace(
+        fa3, status="diverged", detail="the loss is NaN", steps=20, curve=Curve((10, 20), (1.0, math.nan), (1.0, 1.0))
+    )
+    above = replace(other, curve=replace(other.curve, loss=tuple(loss + 0.2 for loss in other.curve.loss)))
+    found = summaries(example.report((broken, above, fp32, last)))[0]
+    assert (found.parted_step, found.parted_runs) == (Spread(10.5, 1, 20), 2)
+
+
+def losses(values):
+    """Of a run whose curve has a point for each step."""
+    return Losses(Curve(tuple(range(1, len(values) + 1)), values, (1.0,) * len(values)))
 
 
 def not_begun(status):

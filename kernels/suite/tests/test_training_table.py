@@ -18,10 +18,20 @@ def test_values_are_those_of_completed_runs() -> None:
     row = text.splitlines()[2]
     assert row.split()[:4] == ["fa3", "2", "of", "3"]
     assert "0.4050 (0.4000 … 0.4100)" in row
-    assert "102.400%" in row
+    assert "102%" in row
     assert "9.75" not in row
     assert "99" not in row
     assert f"fa3 seed 2: ended_early at step {STEPS}, loss 9.7500: SIGTERM" in text.splitlines()
+
+
+def test_a_loss_is_compared_with_that_of_the_same_seed() -> None:
+    losses = {("fa3", 0): 2.5, ("fa3", 1): 2.25, ("fa3", 2): 9.0, ("fp32", 0): 1.0, ("fp32", 1): 2.0}
+    runs = [replace(training_example.run(*key, 1.0), final_loss=loss) for key, loss in losses.items()]
+    early = replace(training_example.run("fp32", 2, 1.0), status="ended_early", detail="ended", final_loss=1.0)
+    lines = table.render(training_example.report((*runs, early))).splitlines()
+    assert "minus fp32" in lines[1]
+    assert "+0.8750 (+0.2500 … +1.5000)" in lines[2]
+    assert lines[3].split()[8] == "–"
 
 
 def test_the_norm_of_the_second_half_leaves_the_first_steps_out() -> None:
@@ -29,15 +39,15 @@ def test_the_norm_of_the_second_half_leaves_the_first_steps_out() -> None:
     norms = tuple(20.0 if step < STEPS / 2 else 0.25 for step in run.curve.steps)
     run = replace(run, largest_gradient_norm=20.0, curve=replace(run.curve, gradient_norm=norms))
     row = table.render(training_example.report((run,))).splitlines()[2]
-    assert row.split()[5:7] == ["20", "0.25"]
+    assert row.split()[6:8] == ["20", "0.25"]
 
 
 def test_an_error_is_shown_at_its_worst_and_at_the_end() -> None:
     run = training_example.run("fa3", 0, 1.0)
     series = tuple(replace(layer, dq_error_worst=(0.01, 0.5, float("nan"), 0.02)) for layer in run.layers)
     row = table.render(training_example.report((replace(run, layers=series),))).splitlines()[2]
-    assert "2.000%" in row
-    assert "50.000%" in row
+    assert "2%" in row
+    assert "50%" in row
 
 
 def test_runs_that_never_began_are_one_line_for_each_reason() -> None:

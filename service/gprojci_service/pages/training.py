@@ -17,15 +17,15 @@ from gprojci_service.pages.schemas import Cell, Choice, Drawing, Table
 from gprojci_service.pages.training_views import CaptureView, TrainingListView, TrainingRow, TrainingView
 from gprojci_service.training import repository, service
 from gprojci_service.training.summary import (
+    PARTED,
     BackendSummary,
     Spread,
-    reference,
     statuses,
     summaries,
 )
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.report import Environment, Ruler
-from gprojci_suite.contract.training import TrainingReport, TrainingSetup
+from gprojci_suite.contract.training import TrainingReport, TrainingSetup, reference
 from gprojci_suite.contract.training import TrainingRun as TrainingRunReport
 
 SHOWN = 200
@@ -130,10 +130,11 @@ def _columns(found: tuple[BackendSummary, ...]) -> tuple[str, ...]:
         "Runs",
         "Final loss",
         f"Minus {against}" if against else "Minus FP32",
-        "Largest gradient norm, second half",
+        "Late gradient norm",
         "dQ error at the end",
         "Step time",
         "Watch would warn",
+        "Loss parts",
     )
 
 
@@ -147,8 +148,16 @@ def _cells(entry: BackendSummary) -> tuple[Cell, ...]:
         _cell(entry.late_gradient_norm, number),
         _cell(error, fraction, over=error is not None and not error.middle <= ALARM),
         _cell(entry.step_seconds, seconds),
-        _cell(entry.alarm_step, lambda value: f"step {number(value)}"),
+        _at_step(entry.alarm_step, entry.alarm_runs, entry),
+        _at_step(entry.parted_step, entry.parted_runs, entry),
     )
+
+
+def _at_step(found: Spread | None, runs: int, entry: BackendSummary) -> Cell:
+    """When something happened, and in how many of the runs where that was not all of them."""
+    cell = _cell(found, lambda value: f"step {number(value)}")
+    total = len(entry.seeds)
+    return cell._replace(sub=_joined([cell.sub, f"{runs} of {total} runs"])) if 0 < runs < total else cell
 
 
 def _loss(value: float) -> str:
@@ -188,6 +197,13 @@ def _notes(report: TrainingReport, found: tuple[BackendSummary, ...]) -> tuple[s
     notes = []
     if any(len(entry.seeds) > 1 for entry in found):
         notes.append("Median over seeds, with the smallest and the largest below it.")
+    if any(run.late_gradient_norm is not None for run in report.runs):
+        notes.append("Late gradient norm: the largest in the second half of a run.")
+    if any(entry.parted_runs for entry in found):
+        against = reference(entry.backend for entry in found)
+        notes.append(
+            f"Loss parts: the step from which on it lies {PARTED:g} nats above that of {against} with the same seed."
+        )
     if any(run.side_by_side > 1 for run in report.runs):
         notes.append("Runs that shared the device with others have no step time: it would be the neighbours' too.")
     if reference(entry.backend for entry in found) is None:
@@ -266,6 +282,7 @@ def _facts(report: TrainingReport) -> tuple[tuple[str, str], ...]:
     switches = [
         f"{model.positions} positions",
         f"biases on {', '.join(model.biases)}" if model.biases else "no biases on q, k, v",
+        f"those of k begin with standard deviation {number(model.key_bias_std)}" if model.key_bias_std else "",
         "QK-norm" if model.qk_norm else "no QK-norm",
         f"QK-clip at {number(model.qk_clip)}" if model.qk_clip is not None else "",
         f"softmax temperature {number(model.softmax_temperature)}" if model.softmax_temperature != 1 else "",
@@ -274,7 +291,7 @@ def _facts(report: TrainingReport) -> tuple[tuple[str, str], ...]:
     rates = [
         f"Muon {optimizer.muon_rate:g}, momentum {optimizer.momentum:g}" if optimizer.muon_rate is not None else "",
         f"AdamW {optimizer.adamw_rate:g}",
-        f"{optimizer.bias_rate:g} for the biases of q, k, v" if optimizer.bias_rate is not None else "",
+        f"{optimizer.bias_rate:g} for the biases" if optimizer.bias_rate is not None else "",
         f"weight decay {optimizer.weight_decay:g}" if optimizer.weight_decay else "no weight decay",
         f"warm-up over {number(optimizer.warm_up)} steps" if optimizer.warm_up else "",
     ]

@@ -10,8 +10,7 @@ from statistics import median
 
 from gprojci_dashboards.charts.training_curves import CurvesData, End, Line, Panel, Unit
 from gprojci_service.training.losses import Losses
-from gprojci_service.training.summary import reference
-from gprojci_suite.contract.training import Curve, TrainingReport, TrainingRun
+from gprojci_suite.contract.training import Curve, TrainingReport, TrainingRun, reference
 
 POINTS = 120
 """Most points of a drawn line; more would be finer than its pixels."""

@@ -163,6 +163,8 @@ def training_show(client: httpx.Client, name: str) -> None:
             _spread(each["late_gradient_norm"], number),
             _spread(each["final_dq_error"], fraction),
             _spread(each["step_seconds"], seconds),
+            _spread(each["alarm_step"], number),
+            _spread(each["parted_step"], number),
         )
         for each in found["backends"]
     ]
@@ -177,6 +179,8 @@ def training_show(client: httpx.Client, name: str) -> None:
         "late gradient norm",
         "dQ error",
         "step",
+        "watch warns at",
+        "loss parts at",
     )
     show(found, [*table(header, rows), page(client, f"/training/{name}")])
 

@@ -16,6 +16,7 @@ from gprojci_service.models import Training, TrainingRun
 from gprojci_service.request_body import read_report
 from gprojci_service.training import export, repository, service, summary
 from gprojci_service.training.schemas import BackendOut, RunOut, SummaryOut, TakenOut, TrainingName, TrainingOut
+from gprojci_suite.contract.training import reference
 
 router = APIRouter(prefix="/training", tags=["training"])
 READ, WRITE = Depends(require_read, scope="function"), Depends(require_write, scope="function")
@@ -79,7 +80,7 @@ def get_summary(session: SessionDep, name: Name) -> SummaryOut:
     """What came of each backend, with the spread over seeds."""
     found = summary.summaries(service.report(session, service.get(session, name)))
     backends = [BackendOut.model_validate(entry) for entry in found]
-    return SummaryOut(name=name, reference=summary.reference(each.backend for each in found), backends=backends)
+    return SummaryOut(name=name, reference=reference(each.backend for each in found), backends=backends)
 
 
 @router.get("/{name}/series.csv", dependencies=[READ], response_class=StreamingResponse, responses={200: _CSV})

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from itertools import pairwise
 
 from gprojci_suite.contract.training import Curve
+
+STRETCHES = 40
+"""Stretches that `parts_from` tells apart: in one of them single batches weigh little."""
 
 
 class Losses:
@@ -35,3 +39,19 @@ class Losses:
         before, after = self._steps[place - 1], self._steps[place]
         share = (step - before) / (after - before)
         return self._sums[place - 1] + share * (self._sums[place] - self._sums[place - 1])
+
+
+def parts_from(own: Losses, other: Losses, by: float) -> int | None:
+    """The step by which the loss lies more than `by` above the other's, and stays there as far as both go.
+
+    It is the last step of the first of STRETCHES equal stretches from which on every mean lies that much above; None
+    where the last of them does not.
+    """
+    last = min(own.last, other.last)
+    edges = sorted({math.ceil(last * place / STRETCHES) for place in range(STRETCHES + 1)})
+    found = None
+    for begin, end in reversed(list(pairwise(edges))):
+        if not own.mean(begin, end) - other.mean(begin, end) > by:
+            break
+        found = end
+    return found

@@ -49,6 +49,9 @@ class BackendOut(BaseModel):
     final_dq_error: SpreadOut | None
     step_seconds: SpreadOut | None
     alarm_step: SpreadOut | None
+    alarm_runs: int
+    parted_step: SpreadOut | None
+    parted_runs: int
 
 
 class SummaryOut(BaseModel):

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gprojci_service.training.losses import Losses
-from gprojci_suite.contract.training import TrainingReport, TrainingRun
+from gprojci_service.training.losses import Losses, parts_from
+from gprojci_suite.contract.training import TrainingReport, TrainingRun, reference
 
-REFERENCES = ("fp32", "fp32-fast")
-"""Backends that the loss of all others is compared with: the first of them that was trained."""
 ENDED = ("completed", "diverged")
+PARTED = 0.1
+"""Nats per token above the reference's from which a loss counts as parted: more than seeds and roundings that do no
+harm have moved it in any of the measured trainings."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,12 @@ class BackendSummary:
     """Median time of a step; of runs that had the device to themselves alone."""
     alarm_step: Spread | None
     """Step at which `capture.watch` would have warned; of runs in which it would."""
-
-
-def reference(backends: Iterable[str]) -> str | None:
-    """The FP32 backend that the others are compared with; None where none was trained."""
-    trained = set(backends)
-    return next((name for name in REFERENCES if name in trained), None)
+    alarm_runs: int
+    """Runs in which it would."""
+    parted_step: Spread | None
+    """Step by which the loss lies PARTED above the reference's with the same seed to stay; of runs in which it does."""
+    parted_runs: int
+    """Runs in which it does."""
 
 
 def summaries(report: TrainingReport) -> tuple[BackendSummary, ...]:
@@ -71,6 +72,8 @@ def _summary(backend: str, runs: list[TrainingRun], matched: Mapping[int, Traini
     final = [run for run in runs if run.status in ENDED] or runs
     compared = [_compared(run, matched[run.seed]) for run in runs if run.seed in matched]
     pairs = [pair for pair in compared if pair is not None]
+    alarms = [run.alarm_step for run in runs if run.alarm_step is not None]
+    parted = [step for run in runs if run.seed in matched if (step := _parted(run, matched[run.seed])) is not None]
     return BackendSummary(
         backend=backend,
         seeds=tuple(sorted(run.seed for run in runs)),
@@ -83,7 +86,10 @@ def _summary(backend: str, runs: list[TrainingRun], matched: Mapping[int, Traini
         late_gradient_norm=spread(run.late_gradient_norm for run in runs),
         final_dq_error=spread(run.final_dq_error for run in final),
         step_seconds=spread(run.step_seconds for run in runs),
-        alarm_step=spread(run.alarm_step for run in runs),
+        alarm_step=spread(alarms),
+        alarm_runs=len(alarms),
+        parted_step=spread(parted),
+        parted_runs=len(parted),
     )
 
 
@@ -102,6 +108,12 @@ def _compared(run: TrainingRun, other: TrainingRun) -> tuple[float, int] | None:
         return None
     begin = max(0, last - max(run.final_steps, other.final_steps, 1))
     return own.mean(begin, last) - its.mean(begin, last), last
+
+
+def _parted(run: TrainingRun, other: TrainingRun) -> int | None:
+    """The step by which its loss has parted; at the latest that of its end where it diverged and the other did not."""
+    step = parts_from(Losses(run.curve), Losses(other.curve), PARTED)
+    return run.steps if step is None and (run.status, other.status) == ("diverged", "completed") else step
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:

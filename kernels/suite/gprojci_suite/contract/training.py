@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ MAX_POINTS = 600
 """Most points of a curve. A longer one is thinned by joining as many neighbours as bring it to at most this."""
 MAX_MEASURED = 200
 """Most measured steps of a run. Of more only every second, fourth, … is kept, and the last."""
+REFERENCES = ("fp32", "fp32-fast")
+"""Backends that the loss of all others is compared with: the first of them that was trained."""
 MAX_RUNS = 100
 MAX_LAYERS = 100
 
@@ -354,6 +356,12 @@ class TrainingReport:
     def dumps(self) -> str:
         """The report as JSON text."""
         return codec.dumps(self.to_json())
+
+
+def reference(backends: Iterable[str]) -> str | None:
+    """The FP32 backend that the others' losses are compared with; None where none was trained."""
+    trained = set(backends)
+    return next((name for name in REFERENCES if name in trained), None)
 
 
 def is_training(value: Any) -> bool:

@@ -22,6 +22,7 @@ from gprojci_suite.contract.training import (
 from gprojci_suite.contract.vocabulary import Device, TrainingStatus
 from gprojci_suite.ending import Ending
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
+from gprojci_suite.table import percent
 from gprojci_suite.training import data, files, measurement
 from gprojci_suite.training.backend import BackendAttention, Seen
 from gprojci_suite.training.model import Block, Transformer, parts
@@ -196,7 +197,7 @@ class Run:
         if found.alarm > WARN_AT and self.series.alarm_step is None:
             self.series.alarm_step = step
         error = 0.0 if found.worst is None else found.worst[2]
-        self.say(f"step {step}/{self.setup.steps} loss {float(self._waiting[-1][0]):.4f} dq off by {error:.3%}")
+        self.say(f"step {step}/{self.setup.steps} loss {float(self._waiting[-1][0]):.4f} dq off by {percent(error)}")
         threshold, written = self.setup.capture_threshold, len(self.series.captures)
         if found.worst is not None and threshold is not None and written < MOST_CAPTURES:
             layer, head, error = found.worst

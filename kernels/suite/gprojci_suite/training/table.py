@@ -2,15 +2,16 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gprojci_suite.contract.training import TrainingReport, TrainingRun
-from gprojci_suite.table import in_columns
+from gprojci_suite.contract.training import TrainingReport, TrainingRun, reference
+from gprojci_suite.table import in_columns, percent
 
 HEADER = (
     "backend",
     "completed",
     "final loss",
+    "minus {}",
     "largest gradient norm",
     "in the second half",
     "dq error at the end",
@@ -22,7 +23,11 @@ HEADER = (
 def render(report: TrainingReport) -> str:
     """The table, and below it what was written, and what befell the runs that were not completed."""
     backends = dict.fromkeys(run.backend for run in report.runs)
-    rows = [HEADER, *(_row([run for run in report.runs if run.backend == name]) for name in backends)]
+    against = reference(backends)
+    header = tuple(title.format(against or "fp32") for title in HEADER)
+    matched = {run.seed: run.final_loss for run in report.runs if (run.backend, run.status) == (against, "completed")}
+    grouped = {name: [run for run in report.runs if run.backend == name] for name in backends}
+    rows = [header, *(_row(runs, {} if name == against else matched) for name, runs in grouped.items())]
     lines = [f"{report.name}, {report.setup.steps} steps", *in_columns(rows)]
     for run in report.runs:
         if run.detail is not None and not _never_begun(run):
@@ -32,19 +37,28 @@ def render(report: TrainingReport) -> str:
     return "\n".join([*lines, *_not_begun(report.runs)])
 
 
-def _row(runs: list[TrainingRun]) -> tuple[str, ...]:
+def _row(runs: list[TrainingRun], matched: Mapping[int, float | None]) -> tuple[str, ...]:
+    """A backend's; `matched` are the final losses of the reference by seed."""
     # Loss, norms and errors of a run depend on how far it came: those of one that ended early are no other's equals.
     completed = [run for run in runs if run.status == "completed"]
     return (
         runs[0].backend,
         f"{len(completed)} of {len(runs)}",
-        _spread((run.final_loss for run in completed), "{:.4f}"),
-        _spread((run.largest_gradient_norm for run in completed), "{:.3g}"),
-        _spread((run.late_gradient_norm for run in completed), "{:.3g}"),
-        _spread((run.final_dq_error for run in completed), "{:.3%}"),
-        _spread((run.largest_dq_error for run in completed), "{:.3%}"),
-        _spread((None if run.step_seconds is None else 1e3 * run.step_seconds for run in completed), "{:.3g} ms"),
+        _spread((run.final_loss for run in completed), "{:.4f}".format),
+        _spread((_above(run, matched.get(run.seed)) for run in completed), "{:+.4f}".format),
+        _spread((run.largest_gradient_norm for run in completed), "{:.3g}".format),
+        _spread((run.late_gradient_norm for run in completed), "{:.3g}".format),
+        _spread((run.final_dq_error for run in completed), percent),
+        _spread((run.largest_dq_error for run in completed), percent),
+        _spread(
+            (None if run.step_seconds is None else 1e3 * run.step_seconds for run in completed), "{:.3g} ms".format
+        ),
     )
+
+
+def _above(run: TrainingRun, loss: float | None) -> float | None:
+    """By how much the final loss lies above that of the reference with the same seed; None where it has none."""
+    return None if loss is None or run.final_loss is None else run.final_loss - loss
 
 
 def _never_begun(run: TrainingRun) -> bool:
@@ -68,11 +82,11 @@ def _named(run: TrainingRun) -> str:
     return f"{run.backend} seed {run.seed}"
 
 
-def _spread(values: Iterable[float | None], form: str) -> str:
+def _spread(values: Iterable[float | None], form: Callable[[float], str]) -> str:
     known = sorted(value for value in values if value is not None)
     if not known:
         return "–"
-    middle = form.format(statistics.median(known))
+    middle = form(statistics.median(known))
     if known[0] == known[-1]:
         return middle
-    return f"{middle} ({form.format(known[0])} … {form.format(known[-1])})"
+    return f"{middle} ({form(known[0])} … {form(known[-1])})"
