@@ -56,7 +56,7 @@ def test_the_table_says_what_came_of_each_backend(told: TestClient) -> None:
     assert "Muon 0.02, momentum 0.95, AdamW 0.003, no weight decay" in text
     row = words_of(told.get("/training").text)
     assert "story 2 layers of width 64, 2 × 64 tokens a step fa3, " in row
-    assert "2 40 of 40 7 completed, 1 diverged unknown" in row
+    assert "2 40 of 40 7 completed, 1 diverged NaN fa3 unknown" in row
 
 
 def test_four_pictures_share_the_steps_and_the_table_has_their_numbers(told: TestClient) -> None:

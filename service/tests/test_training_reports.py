@@ -17,7 +17,7 @@ from gprojci_service.cli import cli
 from gprojci_service.models import TrainingRun
 from gprojci_service.training import service as training
 from gprojci_service.training.losses import Losses, parts_from
-from gprojci_service.training.summary import Spread, summaries
+from gprojci_service.training.summary import Spread, furthest, summaries
 from gprojci_suite.contract.training import Curve, TrainingReport
 
 
@@ -113,6 +113,13 @@ def test_a_run_that_broke_down_has_parted_at_the_latest_then():
     above = replace(other, curve=replace(other.curve, loss=tuple(loss + 0.2 for loss in other.curve.loss)))
     found = summaries(example.report((broken, above, fp32, last)))[0]
     assert (found.parted_step, found.parted_runs) == (Spread(10.5, 1, 20), 2)
+
+
+def test_the_run_furthest_from_its_fp32_run_is_found():
+    losses = {("fa3", 0): 2.5, ("fa3", 1): 3.0, ("gproj", 0): 1.1, ("fa4", 2): 9.0, ("fp32", 0): 1.0, ("fp32", 1): 2.0}
+    assert furthest(losses) == ("fa3", 1.5)
+    assert furthest({key: loss for key, loss in losses.items() if key[0] != "fp32"}) is None
+    assert furthest({**losses, ("gproj", 1): math.nan})[0] == "gproj"
 
 
 def losses(values):

@@ -17,9 +17,11 @@ from gprojci_service.pages.schemas import Cell, Choice, Drawing, Table
 from gprojci_service.pages.training_views import CaptureView, TrainingListView, TrainingRow, TrainingView
 from gprojci_service.training import repository, service
 from gprojci_service.training.summary import (
+    ENDED,
     PARTED,
     BackendSummary,
     Spread,
+    furthest,
     statuses,
     summaries,
 )
@@ -50,7 +52,14 @@ def _row(training: Training, runs: list[TrainingRun]) -> TrainingRow:
         number(len({run.seed for run in runs})),
         f"{number(max((run.steps for run in runs), default=0))} of {number(setup.steps)}",
         _statuses(statuses(run.facts["status"] for run in runs)),
+        _furthest(runs),
     )
+
+
+def _furthest(runs: list[TrainingRun]) -> Cell:
+    ended = [run for run in runs if run.facts["status"] in ENDED]
+    found = furthest({(run.backend, run.seed): codec.decode(float, run.facts["final_loss"]) for run in ended})
+    return Cell(DASH) if found is None else Cell(_signed(found[1]), sub=found[0])
 
 
 def training(session: Session, name: str, choices: Mapping[str, str]) -> TrainingView:
@@ -167,9 +176,14 @@ def _loss(value: float) -> str:
     return f"{round(value, 4) + 0.0:.4f}".replace("-", "−")  # adding zero takes the sign of what rounds to zero
 
 
+def _signed(value: float) -> str:
+    """A difference of losses with its sign."""
+    return f"{'+' if round(value, 4) > 0 else ''}{_loss(value)}"
+
+
 def _difference(entry: BackendSummary) -> Cell:
     """With the step up to which losses were compared, where that is not the end of the runs."""
-    cell = _cell(entry.loss_difference, lambda value: f"{'+' if round(value, 4) > 0 else ''}{_loss(value)}")
+    cell = _cell(entry.loss_difference, _signed)
     if entry.compared_at is None or entry.compared_at == entry.steps:
         return cell
     low, high = number(entry.compared_at.low), number(entry.compared_at.high)

@@ -18,6 +18,8 @@ class TrainingRow:
     seeds: str
     steps: str
     runs: str
+    furthest: Cell
+    """By how much a final loss lies above the FP32 one's at most, and of which backend."""
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,23 @@ def _summary(backend: str, runs: list[TrainingRun], matched: Mapping[int, Traini
     )
 
 
+def furthest(losses: Mapping[tuple[str, int], float]) -> tuple[str, float] | None:
+    """The backend of the run whose final loss lies highest above the reference's with the same seed, and by how much.
+
+    None where no run has one beside it.
+
+    Args:
+        losses: final losses of runs that have come to their end, by backend and seed.
+    """
+    against = reference(backend for backend, _ in losses)
+    above = (
+        (backend, loss - losses[against, seed])
+        for (backend, seed), loss in losses.items()
+        if against is not None and backend != against and (against, seed) in losses
+    )
+    return max(above, key=lambda item: _finite_or_infinite(item[1]), default=None)
+
+
 def statuses(found: Iterable[str]) -> tuple[tuple[str, int], ...]:
     """Each status with how often it is there, the most frequent first."""
     return tuple(Counter(found).most_common())
@@ -119,8 +136,13 @@ def _parted(run: TrainingRun, other: TrainingRun) -> int | None:
 def spread(values: Iterable[float | None]) -> Spread | None:
     """Over the values that are there; None without any."""
     present: Sequence[float] = [value for value in values if value is not None]
-    found = sorted(present, key=lambda value: value if math.isfinite(value) else math.inf)
+    found = sorted(present, key=_finite_or_infinite)
     if not found:
         return None
     middle = median(found) if math.isfinite(found[-1]) else found[(len(found) - 1) // 2]
     return Spread(middle, found[0], found[-1])
+
+
+def _finite_or_infinite(value: float) -> float:
+    """What is no finite number counts as the largest."""
+    return value if math.isfinite(value) else math.inf
