@@ -347,6 +347,8 @@ def training_story() -> TrainingReport:
         runs[1], status="diverged", detail=detail, steps=20, side_by_side=2, step_seconds=None, final_loss=math.nan,
         curve=broken, measured_steps=(), layers=(), captures=(), alarm_step=None,
     )  # fmt: skip
+    for index, revision in ((4, "a" * 40), (5, f"package-{'b' * 40}"), (2, "c" * 40)):
+        runs[index] = replace(runs[index], revision=revision)
     return training_example.report(tuple(runs), "story")
 
 

@@ -53,6 +53,8 @@ def test_the_table_says_what_came_of_each_backend(told: TestClient) -> None:
     assert "fa3, seed 1: diverged: the loss is NaN" in text
     assert "Runs that shared the device with others have no step time" in text
     assert "2 layers of width 64, 2 heads of 32, 132,000 parameters" in text
+    assert "Code gproj aaaaaaaa, gproj package-bbbbbbbb, mine" in text
+    assert "The runs of gproj were not all computed by the same code." in text
     assert "Muon 0.02, momentum 0.95, AdamW 0.003, no weight decay" in text
     row = words_of(told.get("/training").text)
     assert "story 2 layers of width 64, 2 × 64 tokens a step fa3, " in row

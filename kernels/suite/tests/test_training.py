@@ -201,6 +201,27 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert resumed.series.norms == whole.series.norms
 
 
+def test_a_run_tells_which_code_it_was_computed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "of_this_test.py"
+    own.write_text("from gprojci_suite.peers.sdpa_math import attention\n")
+    monkeypatch.chdir(tmp_path)
+    ours = {"backend": "mine", "entry": "of_this_test:attention"}
+    begun = Run(settings(tmp_path / "run", **ours), lambda _: None)
+    begun._step(1, measured=False)
+    begun._flush()
+    begun._save()
+    first = begun.found("ended_early", "ended").revision
+    assert first is not None
+    assert first.startswith("file-")
+    assert trained(tmp_path / "run", **ours).revision == first
+    begun._save()
+    own.write_text("from gprojci_suite.peers.sdpa_math import attention  # another\n")
+    both = trained(tmp_path / "run", **ours).revision
+    assert both is not None
+    assert both.startswith(f"{first}, file-")
+    assert trained(tmp_path / "peer").revision is None
+
+
 def test_a_run_that_is_ended_can_be_finished(tmp_path: Path) -> None:
     whole = trained(tmp_path / "whole")
     ended = Run(settings(tmp_path / "ended"), lambda _: None)

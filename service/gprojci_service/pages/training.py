@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
@@ -11,7 +13,7 @@ from sqlalchemy.orm import Session
 from gprojci_service.inputs import service as inputs
 from gprojci_service.models import Training, TrainingRun
 from gprojci_service.pages import drawings, report_parts, training_curves
-from gprojci_service.pages.formatting import DASH, absolute, duration, fraction, memory, number, seconds
+from gprojci_service.pages.formatting import DASH, absolute, duration, fraction, memory, number, seconds, short_sha
 from gprojci_service.pages.scatter import pick
 from gprojci_service.pages.schemas import Cell, Choice, Drawing, Table
 from gprojci_service.pages.training_views import CaptureView, TrainingListView, TrainingRow, TrainingView
@@ -222,6 +224,9 @@ def _notes(report: TrainingReport, found: tuple[BackendSummary, ...]) -> tuple[s
         notes.append("Runs that shared the device with others have no step time: it would be the neighbours' too.")
     if reference(entry.backend for entry in found) is None:
         notes.append("Without an FP32 run of the same seed a loss says nothing about the kernel.")
+    for backend, count in Counter(backend for backend, _ in _revisions(report)).items():
+        if count > 1:
+            notes.append(f"The runs of {backend} were not all computed by the same code.")
     for run in report.runs:
         if run.status not in ("completed", "ended_early"):
             notes.append(f"{run.backend}, seed {run.seed}: {run.status.replace('_', ' ')}: {run.detail}")
@@ -327,9 +332,20 @@ def _facts(report: TrainingReport) -> tuple[tuple[str, str], ...]:
         ("Length", f"{number(setup.steps)} steps, measured every {number(setup.measure_every)}"),
         ("Input sets", f"written from a dQ error of {fraction(captured)} on" if captured is not None else ""),
         ("Began", absolute(datetime.fromisoformat(report.created_at))),
+        ("Code", _joined([f"{backend} {_short(revision)}" for backend, revision in _revisions(report)])),
         *_machine(report.ruler, report.environment),
     ]
     return tuple((name, value) for name, value in rows if value)
+
+
+def _revisions(report: TrainingReport) -> list[tuple[str, str]]:
+    """Each backend with each revision of its code, where runs tell it."""
+    return sorted({(run.backend, run.revision) for run in report.runs if run.revision})
+
+
+def _short(revision: str) -> str:
+    """'1a2b3c4d', or 'package-1a2b3c4d', for each that it names."""
+    return re.sub(r"[0-9a-f]{40}", lambda found: short_sha(found[0]), revision)
 
 
 def _joined(parts: list[str]) -> str:

@@ -252,6 +252,9 @@ class TrainingRun:
     """Input sets that were written."""
     alarm_step: int | None = None
     """First measured step at which `capture.watch` would have warned; null if never, or where it did not watch."""
+    revision: str | None = None
+    """Commit of the checkout that the backend's code lies in, or a hash of its files where they differ from it; two of
+    them where a run went on with other code. Null for a peer of the ruler, and where unknown."""
 
     @property
     def late_gradient_norm(self) -> float | None:

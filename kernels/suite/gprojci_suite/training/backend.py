@@ -2,13 +2,14 @@
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gprojci_suite import peers
+from gprojci_suite import identity, peers
 from gprojci_suite.contract.training import TrainingModel
 from gprojci_suite.entry import Refused, load_entry
 from gprojci_suite.step_model import checked
@@ -46,8 +47,10 @@ class BackendAttention:
         self.input_dtype: torch.dtype | None = None
         head_dim = model.width // model.heads
         self.softmax_scale = head_dim**-0.5 / model.softmax_temperature
+        self.revision: str | None = None
         if entry is not None:
             self._attention: Callable[..., Tensor] = load_entry(entry, "", os.getcwd())  # noqa: PTH109
+            self.revision = identity.of_module(sys.modules[entry.partition(":")[0].partition(".")[0]])
             return
         peer = peers.get(name)
         case = peers.Case(batch, model.heads, model.heads, model.sequence, model.sequence, head_dim, True, "bfloat16")

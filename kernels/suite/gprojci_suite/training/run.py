@@ -102,6 +102,7 @@ class Run:
             self.model.load_state_dict(saved["model"])
             self.optimizers.restore(saved["optimizers"])
             self.series = Series.restored(saved["series"])
+        self.series.computed_by(self.attention.revision)
         self.series.side_by_side = max(self.series.side_by_side, settings.side_by_side)
         self._waiting: list[Tensor] = []
         self._begin = math.nan
@@ -156,6 +157,7 @@ class Run:
             layers=layers,
             captures=tuple(series.captures),
             alarm_step=series.alarm_step,
+            revision=series.revision,
         )
 
     def _first_step(self, step: int, measured: bool) -> None:
