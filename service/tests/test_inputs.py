@@ -11,10 +11,12 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx
 import pytest
+import training_example as example
 import uvicorn
 from click.testing import CliRunner
 from fastapi.testclient import TestClient
@@ -330,6 +332,36 @@ def test_the_commands(server, tmp_path, monkeypatch):
     assert run("list").output == ""
     with service.context.database.session(writes=False) as session:
         assert session.query(InputFile).count() == 0
+
+
+def test_what_a_training_captured_comes_with_its_report(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPROJCI_TOKEN", server.service.write_headers["Authorization"].split()[1])
+    monkeypatch.setenv("GPROJCI_URL", f"http://127.0.0.1:{server.port}")
+    files = [tmp_path / f"run-{part}.safetensors" for part in ("taken", "free", "changed", "broken")]
+    contents = []
+    for seed, file in enumerate(files):
+        file.write_bytes(capture(seed))
+        contents.append(input_file.check(file)[1])
+    assert upload(server.service, capture(9), "run-taken").status_code == 201
+    files[2].write_bytes(capture(8))
+    files[3].write_bytes(b"nonsense" * 10)
+    run = example.run("fa3", 0, 8.0)
+    written = [
+        replace(run.captures[0], file=f"elsewhere/{f.name}", content_hash=c)
+        for f, c in zip(files, contents, strict=True)
+    ]
+    absent = replace(run.captures[0], file="run-absent.safetensors")
+    report = tmp_path / "report.json"
+    report.write_text(example.report((replace(run, captures=(*written, absent)),)).dumps())
+    sent = CliRunner().invoke(cli, ["training", "send", str(report), "--captures", str(tmp_path)])
+    assert sent.exit_code == 0, sent.output
+    assert "run-changed.safetensors is not uploaded: it is not the input set of the report any more" in sent.output
+    assert "run-broken.safetensors is not uploaded: not a safetensors file" in sent.output
+    named = {entry["name"]: entry["content_hash"] for entry in server.service.client.get("/api/v1/inputs").json()}
+    assert named.pop("run-taken") not in contents
+    assert named == {f"run-taken-{contents[0].removeprefix('sha256:')[:8]}": contents[0], "run-free": contents[1]}
+    again = CliRunner().invoke(cli, ["training", "send", str(report), "--captures", str(tmp_path)])
+    assert (again.exit_code, "now" in again.output) == (0, False)
 
 
 def test_the_service_needs_no_torch_for_it():

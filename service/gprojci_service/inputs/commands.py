@@ -36,24 +36,33 @@ def inputs() -> None:
 @click.pass_obj
 def inputs_upload(client: httpx.Client, file: Path, name: str, project: str | None) -> None:
     """Uploads a safetensors FILE of an input set, as `gprojci_suite.capture` writes it."""
+    stored, new = upload(client, file, name, project)
+    if new:
+        words = f"{stored['name']}: {stored['content_hash']}, {file.stat().st_size} bytes"
+    else:
+        words = f"this content is there already, as {stored['name']}: name it so in the manifest"
+    show(stored, [words])
+
+
+def upload(client: httpx.Client, file: Path, name: str, project: str | None = None) -> tuple[dict[str, Any], bool]:
+    """Bring an input set to the service with its statistics; returns what the service keeps, and whether it is new.
+
+    Raises:
+        UsageError: the file is no input set.
+    """
     try:
         _, content_hash = input_file.check(file)
     except MalformedFile as error:
         raise click.UsageError(f"{file}: {error}") from error
     parameters = {"name": name, **({"project": project} if project else {})}
-    length = file.stat().st_size
-    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
+    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
     kept = answer(
         client, "POST", "/inputs", params=parameters, content=_chunks(file), headers=headers, timeout=UPLOAD_TIMEOUT
     )
     stored: dict[str, Any] = kept.json()
-    if kept.status_code == 200:
-        words = f"this content is there already, as {stored['name']}: name it so in the manifest"
-    else:
-        words = f"{stored['name']}: {stored['content_hash']}, {length} bytes"
-    show(stored, [words])
     if not stored["description"]["statistics"]:
         _send_statistics(client, stored["name"], file, content_hash)
+    return stored, kept.status_code != 200
 
 
 def _chunks(file: Path) -> Iterator[bytes]:

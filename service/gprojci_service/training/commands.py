@@ -16,8 +16,11 @@ import click
 import httpx
 
 from gprojci_service.client import OUTPUT, ServiceGroup, answer, call, end, note, page, show, table, write
+from gprojci_service.inputs.commands import upload
 from gprojci_service.pages.formatting import DASH, fraction, number, seconds
-from gprojci_suite.contract.training import is_training
+from gprojci_suite.contract import input_file
+from gprojci_suite.contract.tensor_file import MalformedFile
+from gprojci_suite.contract.training import TrainingReport, is_training
 
 SEND_TIMEOUT = httpx.Timeout(60.0, read=300.0)
 _AWAY = (502, 503, 504)
@@ -34,10 +37,17 @@ def training() -> None:
 @click.option(
     "--every", default=15.0, show_default=True, type=click.FloatRange(0.1), help="Seconds between looks with --follow."
 )
+@click.option(
+    "--captures",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Also upload the input sets that the runs wrote into this directory, each under its file's name.",
+)
 @click.pass_obj
-def training_send(client: httpx.Client, paths: tuple[Path, ...], follow: bool, every: float) -> None:
+def training_send(
+    client: httpx.Client, paths: tuple[Path, ...], follow: bool, every: float, captures: Path | None
+) -> None:
     """Sends reports of `gprojci-suite train`: files (also FILE.gz), or all that lie in a directory."""
-    sender = _Sender(client, patient=follow)
+    sender = _Sender(client, patient=follow, captures=captures)
     if follow:
         signal.signal(signal.SIGTERM, _interrupt)
         try:
@@ -60,11 +70,13 @@ class _Sender:
     """Sends each report once for each state of its file. Where `patient`, what cannot be read or sent now is tried
     again at the next look: somebody may be writing it, or the service may be starting anew."""
 
-    def __init__(self, client: httpx.Client, *, patient: bool) -> None:
-        self.client, self.patient = client, patient
+    def __init__(self, client: httpx.Client, *, patient: bool, captures: Path | None) -> None:
+        self.client, self.patient, self.captures = client, patient, captures
         self.sent: dict[Path, tuple[int, int]] = {}
         self.noted: dict[Path, str] = {}
         self.answers: dict[str, Any] = {}
+        self.looked_at: set[str] = set()
+        """Content hashes of the input sets that are there, or never will be."""
 
     def send(self, paths: Sequence[Path]) -> None:
         """Whatever is new under the paths."""
@@ -78,6 +90,8 @@ class _Sender:
                 value = json.loads(text)
                 if is_training(value):
                     self._put(str(value.get("name")), text)
+                    if self.captures is not None:
+                        self._upload(TrainingReport.loads(text), self.captures)
                 elif file in paths:
                     raise click.UsageError(f"{file}: not a training report; `gprojci report import` takes the others")
             except (OSError, EOFError, zlib.error, ValueError, httpx.TransportError) as error:
@@ -100,6 +114,36 @@ class _Sender:
         if taken["older"]:
             note(f"{name}: a newer report is there of {', '.join(taken['older'])}")
         self.answers[name] = taken
+
+    def _upload(self, report: TrainingReport, directory: Path) -> None:
+        """The input sets of a report that lie in the directory, are what the report says, and are not there yet."""
+        written = {
+            capture.content_hash: directory / Path(capture.file).name for run in report.runs for capture in run.captures
+        }
+        new = {content: file for content, file in written.items() if content not in self.looked_at and file.is_file()}
+        if not new:
+            return
+        names = {entry["name"]: entry["content_hash"] for entry in call(self.client, "GET", "/inputs")}
+        for content, file in new.items():
+            if content not in names.values() and _is(file, content):
+                stem = file.name.removesuffix(".safetensors")
+                # A name keeps its content for ever: a later run may have written another one under it.
+                name = f"{stem}-{content.removeprefix('sha256:')[:8]}" if stem in names else stem
+                upload(self.client, file, name)
+                note(f"{file} is the input set {name} now")
+            self.looked_at.add(content)
+
+
+def _is(file: Path, content: str) -> bool:
+    """Whether a file is the input set of that hash; says so where it is not."""
+    try:
+        found = input_file.check(file)[1]
+    except MalformedFile as error:
+        note(f"{file} is not uploaded: {error}")
+        return False
+    if found != content:
+        note(f"{file} is not uploaded: it is not the input set of the report any more")
+    return found == content
 
 
 def _path(name: str) -> str:
