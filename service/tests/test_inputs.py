@@ -14,6 +14,7 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
+import click
 import httpx
 import pytest
 import training_example as example
@@ -25,6 +26,7 @@ from gprojci_service.app import create_app
 from gprojci_service.cli import cli
 from gprojci_service.inputs import service as inputs
 from gprojci_service.models import InputFile, Project
+from gprojci_service.training import commands as training
 from gprojci_suite.contract import bundled, input_file
 
 FINITE = [high << 8 | low for high in (0x3E, 0x3F, 0xBF) for low in range(256)]
@@ -362,6 +364,30 @@ def test_what_a_training_captured_comes_with_its_report(server, tmp_path, monkey
     assert named == {f"run-taken-{contents[0].removeprefix('sha256:')[:8]}": contents[0], "run-free": contents[1]}
     again = CliRunner().invoke(cli, ["training", "send", str(report), "--captures", str(tmp_path)])
     assert (again.exit_code, "now" in again.output) == (0, False)
+
+
+def test_a_training_that_is_followed_goes_on_where_a_capture_is_refused(server, tmp_path, capsys):
+    settings = server.service.app.state.settings
+    file = tmp_path / "run-fa3.safetensors"
+    file.write_bytes(capture())
+    run = example.run("fa3", 0, 8.0)
+    written = replace(run.captures[0], file=file.name, content_hash=input_file.check(file)[1])
+    report = tmp_path / "report.json"
+    report.write_text(example.report((replace(run, captures=(written,)),)).dumps())
+    url = f"http://127.0.0.1:{server.port}/api/v1"
+    client = httpx.Client(base_url=url, headers=server.service.write_headers)
+    with client, click.Context(click.Command("send")):
+        sender = training._Sender(client, patient=True, captures=tmp_path)
+        server.service.app.state.settings = settings.model_copy(update={"max_input_bytes": 1000})
+        sender.send((report,))
+        told = capsys.readouterr().err
+        assert "HTTP 413" in told
+        assert "run-fa3.safetensors is not uploaded yet" in told
+        server.service.app.state.settings = settings
+        os.utime(report, (1, 1))
+        sender.send((report,))
+    assert "is the input set run-fa3 now" in capsys.readouterr().err
+    assert list(sender.answers) == ["keybias"]
 
 
 def test_the_service_needs_no_torch_for_it():

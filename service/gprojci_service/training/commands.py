@@ -105,12 +105,7 @@ class _Sender:
             self.noted.pop(file, None)
 
     def _put(self, name: str, text: str) -> None:
-        response = self.client.put(_path(name), content=text.encode(), timeout=SEND_TIMEOUT)
-        if response.status_code in _AWAY and self.patient:
-            raise httpx.TransportError(f"HTTP {response.status_code}")
-        if not response.is_success:
-            end(response)
-        taken = response.json()
+        taken = self._answer(self.client.put(_path(name), content=text.encode(), timeout=SEND_TIMEOUT))
         if taken["older"]:
             note(f"{name}: a newer report is there of {', '.join(taken['older'])}")
         self.answers[name] = taken
@@ -123,15 +118,32 @@ class _Sender:
         new = {content: file for content, file in written.items() if content not in self.looked_at and file.is_file()}
         if not new:
             return
-        names = {entry["name"]: entry["content_hash"] for entry in call(self.client, "GET", "/inputs")}
+        names = {entry["name"]: entry["content_hash"] for entry in self._answer(self.client.get("/inputs"))}
         for content, file in new.items():
             if content not in names.values() and _is(file, content):
                 stem = file.name.removesuffix(".safetensors")
                 # A name keeps its content for ever: a later run may have written another one under it.
                 name = f"{stem}-{content.removeprefix('sha256:')[:8]}" if stem in names else stem
-                upload(self.client, file, name)
+                try:
+                    upload(self.client, file, name)
+                except (click.ClickException, SystemExit) as error:  # the latter has told its reason
+                    if not self.patient:
+                        raise
+                    if isinstance(error, click.ClickException):
+                        error.show()
+                    # The next states of the report are worth more than the set, which comes with one of them.
+                    note(f"{file} is not uploaded yet: it is tried again with the next report")
+                    continue
                 note(f"{file} is the input set {name} now")
             self.looked_at.add(content)
+
+    def _answer(self, response: httpx.Response) -> Any:
+        """What a success holds; whatever else ends the command, but for a service that is away where one is patient."""
+        if response.status_code in _AWAY and self.patient:
+            raise httpx.TransportError(f"HTTP {response.status_code}")
+        if not response.is_success:
+            end(response)
+        return response.json()
 
 
 def _is(file: Path, content: str) -> bool:
