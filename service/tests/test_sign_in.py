@@ -79,7 +79,11 @@ def test_a_worker_is_drained_and_resumed_on_its_page(service, person):
     assert "Resume gpu-1" in page
     assert ">drained<" in page
     assert service.claim("gpu-1").status_code == 204
-    person.post("/workers/gpu-1/resume", csrf=person.mark("/workers"))
+    looked_at = "/workers?state=drained&q=gpu&page=1"
+    page = person.browser.get(looked_at).text
+    assert 'name="next" value="/workers?state=drained&amp;q=gpu"' in page
+    back = person.post("/workers/gpu-1/resume", csrf=person.mark(looked_at), next="/workers?state=drained&q=gpu")
+    assert back.headers["location"] == "/workers?state=drained&q=gpu"
     assert "Drain gpu-1" in person.browser.get("/workers").text
     assert person.post("/workers/none/drain", csrf=person.mark("/workers")).status_code == 404
 

@@ -83,15 +83,15 @@ def cancel_job(visitor: Writer, session: SessionDep, job_id: JobId) -> Response:
 
 
 @router.post("/workers/{name}/drain")
-def drain_worker(visitor: Writer, session: SessionDep, name: str) -> Response:
+def drain_worker(visitor: Writer, session: SessionDep, form: Form, name: str) -> Response:
     workers.drain(session, name)
-    return _to("/workers")
+    return _to(own_address(form.get("next", "/workers")))
 
 
 @router.post("/workers/{name}/resume")
-def resume_worker(visitor: Writer, session: SessionDep, name: str) -> Response:
+def resume_worker(visitor: Writer, session: SessionDep, form: Form, name: str) -> Response:
     workers.resume(session, name)
-    return _to("/workers")
+    return _to(own_address(form.get("next", "/workers")))
 
 
 @router.post("/jobs/{job_id}/accept")

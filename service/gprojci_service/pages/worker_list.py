@@ -40,6 +40,8 @@ class WorkersView:
     known: bool
     """Whether any worker ever said hello."""
     address: Callable[..., str]
+    here: str
+    """Address of what is shown, page and all."""
     newer: str | None
     older: str | None
 
@@ -69,6 +71,7 @@ def workers(session: Session, settings: Settings, choices: Mapping[str, str], pa
         unsandboxed=any(row.unsandboxed for row in known),
         known=bool(known),
         address=lambda **other: address("/workers", chosen | other, default=_DEFAULT),
+        here=address("/workers", chosen, page, default=_DEFAULT),
         newer=address("/workers", chosen, page - 1, default=_DEFAULT) if page > 1 else None,
         older=address("/workers", chosen, page + 1, default=_DEFAULT) if len(shown) > page * PAGE else None,
     )
