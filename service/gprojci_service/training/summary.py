@@ -13,8 +13,8 @@ from gprojci_suite.contract.training import TrainingReport, TrainingRun, referen
 
 ENDED = ("completed", "diverged")
 PARTED = 0.1
-"""Nats per token above the reference's from which a loss counts as parted: more than seeds and roundings that do no
-harm have moved it in any of the measured trainings."""
+"""Nats per token above the reference's with the same seed from which a loss counts as parted: more than a backend with
+right gradients has moved it in any of the measured trainings."""
 
 
 @dataclass(frozen=True)
