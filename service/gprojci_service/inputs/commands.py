@@ -36,7 +36,11 @@ def inputs() -> None:
 @click.pass_obj
 def inputs_upload(client: httpx.Client, file: Path, name: str, project: str | None) -> None:
     """Uploads a safetensors FILE of an input set, as `gprojci_suite.capture` writes it."""
-    stored, new = upload(client, file, name, project)
+    try:
+        _, content_hash = input_file.check(file)
+    except MalformedFile as error:
+        raise click.UsageError(f"{file}: {error}") from error
+    stored, new = upload(client, file, content_hash, name, project)
     if new:
         words = f"{stored['name']}: {stored['content_hash']}, {file.stat().st_size} bytes"
     else:
@@ -44,16 +48,13 @@ def inputs_upload(client: httpx.Client, file: Path, name: str, project: str | No
     show(stored, [words])
 
 
-def upload(client: httpx.Client, file: Path, name: str, project: str | None = None) -> tuple[dict[str, Any], bool]:
-    """Bring an input set to the service with its statistics; returns what the service keeps, and whether it is new.
+def upload(
+    client: httpx.Client, file: Path, content_hash: str, name: str, project: str | None = None
+) -> tuple[dict[str, Any], bool]:
+    """Bring an input set that was checked to the service, with its statistics.
 
-    Raises:
-        UsageError: the file is no input set.
+    Returns what the service keeps, and whether it is new.
     """
-    try:
-        _, content_hash = input_file.check(file)
-    except MalformedFile as error:
-        raise click.UsageError(f"{file}: {error}") from error
     parameters = {"name": name, **({"project": project} if project else {})}
     headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
     kept = answer(

@@ -19,7 +19,6 @@ from gprojci_service.pages.schemas import Cell, Choice, Drawing, Table
 from gprojci_service.pages.training_views import CaptureView, TrainingListView, TrainingRow, TrainingView
 from gprojci_service.training import repository, service
 from gprojci_service.training.summary import (
-    ENDED,
     PARTED,
     BackendSummary,
     Spread,
@@ -29,7 +28,7 @@ from gprojci_service.training.summary import (
 )
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.report import Environment, Ruler
-from gprojci_suite.contract.training import TrainingReport, TrainingSetup, reference
+from gprojci_suite.contract.training import FINISHED, TrainingReport, TrainingSetup, reference
 from gprojci_suite.contract.training import TrainingRun as TrainingRunReport
 
 SHOWN = 200
@@ -59,7 +58,7 @@ def _row(training: Training, runs: list[TrainingRun]) -> TrainingRow:
 
 
 def _furthest(runs: list[TrainingRun]) -> Cell:
-    ended = [run for run in runs if run.facts["status"] in ENDED]
+    ended = [run for run in runs if run.facts["status"] in FINISHED]
     found = furthest({(run.backend, run.seed): codec.decode(float, run.facts["final_loss"]) for run in ended})
     return Cell(DASH) if found is None else Cell(_signed(found[1]), sub=found[0])
 
@@ -211,18 +210,18 @@ def _statuses(statuses: tuple[tuple[str, int], ...]) -> str:
 def _notes(report: TrainingReport, found: tuple[BackendSummary, ...]) -> tuple[str, ...]:
     """What must be known to read the table."""
     notes = []
+    against = reference(entry.backend for entry in found)
     if any(len(entry.seeds) > 1 for entry in found):
         notes.append("Median over seeds, with the smallest and the largest below it.")
     if any(run.late_gradient_norm is not None for run in report.runs):
         notes.append("Late gradient norm: the largest in the second half of a run.")
     if any(entry.parted_runs for entry in found):
-        against = reference(entry.backend for entry in found)
         notes.append(
             f"Loss parts: the step from which on it lies {PARTED:g} nats above that of {against} with the same seed."
         )
     if any(run.side_by_side > 1 for run in report.runs):
         notes.append("Runs that shared the device with others have no step time: it would be the neighbours' too.")
-    if reference(entry.backend for entry in found) is None:
+    if against is None:
         notes.append("Without an FP32 run of the same seed a loss says nothing about the kernel.")
     for backend, count in Counter(backend for backend, _ in _revisions(report)).items():
         if count > 1:

@@ -7,7 +7,7 @@ import json
 import signal
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -120,22 +120,26 @@ class _Sender:
             return
         names = {entry["name"]: entry["content_hash"] for entry in self._answer(self.client.get("/inputs"))}
         for content, file in new.items():
-            if content not in names.values() and _is(file, content):
-                stem = file.name.removesuffix(".safetensors")
-                # A name keeps its content for ever: a later run may have written another one under it.
-                name = f"{stem}-{content.removeprefix('sha256:')[:8]}" if stem in names else stem
-                try:
-                    upload(self.client, file, name)
-                except (click.ClickException, SystemExit) as error:  # the latter has told its reason
-                    if not self.patient:
-                        raise
-                    if isinstance(error, click.ClickException):
-                        error.show()
-                    # The next states of the report are worth more than the set, which comes with one of them.
-                    note(f"{file} is not uploaded yet: it is tried again with the next report")
-                    continue
-                note(f"{file} is the input set {name} now")
-            self.looked_at.add(content)
+            if content in names.values() or not _is(file, content) or self._bring(file, content, names):
+                self.looked_at.add(content)
+
+    def _bring(self, file: Path, content: str, taken: Container[str]) -> bool:
+        """Upload an input set under the file's name, if need be with its hash; whether the service has it now."""
+        stem = file.name.removesuffix(".safetensors")
+        # A name keeps its content for ever: a later run may have written another one under it.
+        name = f"{stem}-{content.removeprefix('sha256:')[:8]}" if stem in taken else stem
+        try:
+            upload(self.client, file, content, name)
+        except (click.ClickException, SystemExit) as error:  # the latter has told its reason
+            if not self.patient:
+                raise
+            if isinstance(error, click.ClickException):
+                error.show()
+            # The next states of the report are worth more than the set, which comes with one of them.
+            note(f"{file} is not uploaded yet: it is tried again with the next report")
+            return False
+        note(f"{file} is the input set {name} now")
+        return True
 
     def _answer(self, response: httpx.Response) -> Any:
         """What a success holds; whatever else ends the command, but for a service that is away where one is patient."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from gprojci_service.training.losses import Losses, parts_from
-from gprojci_suite.contract.training import TrainingReport, TrainingRun, reference
+from gprojci_suite.contract.training import FINISHED, TrainingReport, TrainingRun, above_reference, reference
 
-ENDED = ("completed", "diverged")
 PARTED = 0.1
 """Nats per token above the reference's with the same seed from which a loss counts as parted: more than a backend with
 right gradients has moved it in any of the measured trainings."""
@@ -69,7 +68,7 @@ def summaries(report: TrainingReport) -> tuple[BackendSummary, ...]:
 
 
 def _summary(backend: str, runs: list[TrainingRun], matched: Mapping[int, TrainingRun]) -> BackendSummary:
-    final = [run for run in runs if run.status in ENDED] or runs
+    final = [run for run in runs if run.status in FINISHED] or runs
     compared = [_compared(run, matched[run.seed]) for run in runs if run.seed in matched]
     pairs = [pair for pair in compared if pair is not None]
     alarms = [run.alarm_step for run in runs if run.alarm_step is not None]
@@ -101,12 +100,7 @@ def furthest(losses: Mapping[tuple[str, int], float]) -> tuple[str, float] | Non
     Args:
         losses: final losses of runs that have come to their end, by backend and seed.
     """
-    against = reference(backend for backend, _ in losses)
-    above = (
-        (backend, loss - losses[against, seed])
-        for (backend, seed), loss in losses.items()
-        if against is not None and backend != against and (against, seed) in losses
-    )
+    above = ((backend, difference) for (backend, _), difference in above_reference(losses).items())
     return max(above, key=lambda item: _finite_or_infinite(item[1]), default=None)
 
 

@@ -19,6 +19,8 @@ MAX_MEASURED = 200
 """Most measured steps of a run. Of more only every second, fourth, … is kept, and the last."""
 REFERENCES = ("fp32", "fp32-fast")
 """Backends that the loss of all others is compared with: the first of them that was trained."""
+FINISHED = ("completed", "diverged")
+"""Statuses of runs that have come to their end: no step of theirs is missing."""
 MAX_RUNS = 100
 MAX_LAYERS = 100
 
@@ -365,6 +367,16 @@ def reference(backends: Iterable[str]) -> str | None:
     """The FP32 backend that the others' losses are compared with; None where none was trained."""
     trained = set(backends)
     return next((name for name in REFERENCES if name in trained), None)
+
+
+def above_reference(losses: Mapping[tuple[str, int], float]) -> dict[tuple[str, int], float]:
+    """By how much final losses, by backend and seed, lie above the reference's of the same seed, where it has one."""
+    against = reference(backend for backend, _ in losses)
+    return {
+        (backend, seed): loss - losses[against, seed]
+        for (backend, seed), loss in losses.items()
+        if against is not None and backend != against and (against, seed) in losses
+    }
 
 
 def is_training(value: Any) -> bool:

@@ -157,7 +157,7 @@ class Run:
             layers=layers,
             captures=tuple(series.captures),
             alarm_step=series.alarm_step,
-            revision=series.revision,
+            revision=", ".join(series.revisions) or None,
         )
 
     def _first_step(self, step: int, measured: bool) -> None:

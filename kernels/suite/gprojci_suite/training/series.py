@@ -22,7 +22,7 @@ class Series:
     measured: list[tuple[int, dict[int, Columns]]] = field(default_factory=list)
     captures: list[TrainingCapture] = field(default_factory=list)
     alarm_step: int | None = None
-    revision: str | None = None
+    revisions: list[str] = field(default_factory=list)
     elapsed: float = 0.0
     side_by_side: int = 1
 
@@ -38,8 +38,8 @@ class Series:
 
     def computed_by(self, revision: str | None) -> None:
         """Note the revision of the backend that takes the next steps, beside another one that took those before."""
-        known = self.revision.split(", ") if self.revision else []
-        self.revision = ", ".join(dict.fromkeys([*known, *([revision] if revision else [])])) or None
+        if revision is not None and revision not in self.revisions:
+            self.revisions.append(revision)
 
     def final_loss(self) -> tuple[float | None, int]:
         """Mean loss of the last steps, and how many they are."""

@@ -13,7 +13,7 @@ from gprojci_suite import environment, identity
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.errors import ContractError
 from gprojci_suite.contract.report import Environment
-from gprojci_suite.contract.training import KIND, TrainingReport, TrainingRun, TrainingSetup
+from gprojci_suite.contract.training import FINISHED, KIND, TrainingReport, TrainingRun, TrainingSetup
 from gprojci_suite.contract.vocabulary import Device
 from gprojci_suite.ending import Ending
 from gprojci_suite.inputs import InputError
@@ -26,7 +26,6 @@ REPORT_SECONDS = 20.0
 PATIENCE_SECONDS = 60.0
 """How long a process may take to save and end when it is asked to."""
 STORY = "setup.json"
-FINISHED = ("completed", "diverged")
 CAPTURES = "captures"
 
 

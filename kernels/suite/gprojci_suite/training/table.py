@@ -4,7 +4,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from gprojci_suite.contract.training import TrainingReport, TrainingRun, reference
+from gprojci_suite.contract.training import TrainingReport, TrainingRun, above_reference, reference
 from gprojci_suite.table import in_columns, percent
 
 HEADER = (
@@ -23,11 +23,10 @@ HEADER = (
 def render(report: TrainingReport) -> str:
     """The table, and below it what was written, and what befell the runs that were not completed."""
     backends = dict.fromkeys(run.backend for run in report.runs)
-    against = reference(backends)
-    header = tuple(title.format(against or "fp32") for title in HEADER)
-    matched = {run.seed: run.final_loss for run in report.runs if (run.backend, run.status) == (against, "completed")}
-    grouped = {name: [run for run in report.runs if run.backend == name] for name in backends}
-    rows = [header, *(_row(runs, {} if name == against else matched) for name, runs in grouped.items())]
+    header = tuple(title.format(reference(backends) or "fp32") for title in HEADER)
+    completed = {(run.backend, run.seed): run.final_loss for run in report.runs if run.status == "completed"}
+    above = above_reference({key: loss for key, loss in completed.items() if loss is not None})
+    rows = [header, *(_row([run for run in report.runs if run.backend == name], above) for name in backends)]
     lines = [f"{report.name}, {report.setup.steps} steps", *in_columns(rows)]
     for run in report.runs:
         if run.detail is not None and not _never_begun(run):
@@ -37,15 +36,15 @@ def render(report: TrainingReport) -> str:
     return "\n".join([*lines, *_not_begun(report.runs)])
 
 
-def _row(runs: list[TrainingRun], matched: Mapping[int, float | None]) -> tuple[str, ...]:
-    """A backend's; `matched` are the final losses of the reference by seed."""
+def _row(runs: list[TrainingRun], above: Mapping[tuple[str, int], float]) -> tuple[str, ...]:
+    """A backend's; `above` is what `contract.training.above_reference` gives."""
     # Loss, norms and errors of a run depend on how far it came: those of one that ended early are no other's equals.
     completed = [run for run in runs if run.status == "completed"]
     return (
         runs[0].backend,
         f"{len(completed)} of {len(runs)}",
         _spread((run.final_loss for run in completed), "{:.4f}".format),
-        _spread((_above(run, matched.get(run.seed)) for run in completed), "{:+.4f}".format),
+        _spread((above.get((run.backend, run.seed)) for run in completed), "{:+.4f}".format),
         _spread((run.largest_gradient_norm for run in completed), "{:.3g}".format),
         _spread((run.late_gradient_norm for run in completed), "{:.3g}".format),
         _spread((run.final_dq_error for run in completed), percent),
@@ -54,11 +53,6 @@ def _row(runs: list[TrainingRun], matched: Mapping[int, float | None]) -> tuple[
             (None if run.step_seconds is None else 1e3 * run.step_seconds for run in completed), "{:.3g} ms".format
         ),
     )
-
-
-def _above(run: TrainingRun, loss: float | None) -> float | None:
-    """By how much the final loss lies above that of the reference with the same seed; None where it has none."""
-    return None if loss is None or run.final_loss is None else run.final_loss - loss
 
 
 def _never_begun(run: TrainingRun) -> bool:
