@@ -48,8 +48,8 @@ def test_the_table_says_what_came_of_each_backend(told: TestClient) -> None:
     assert "Minus fp32" in text
     losses = "1.6639 1.6639 … NaN +0.2335 0.0000 … +0.4669, at steps 10 … 40"
     parted = "step 40 1 of 2 runs step 3 1 of 2 runs"
-    assert f"fa3 1 completed, 1 diverged seeds 0, 1 {losses} 1.5 1.5 … ∞ 102% 50.0 ms {parted}" in text
-    assert "gproj 2 completed seeds 0, 1 1.6689 1.6639 … 1.6739 0.0000 1.5 0.2% 50.0 ms –" in text
+    assert f"fa3 1 completed, 1 diverged seeds 0, 1 {losses} 1.5 1.5 … ∞ 102% 50.0 ms 50.0 ms {parted}" in text
+    assert "gproj 2 completed seeds 0, 1 1.6689 1.6639 … 1.6739 0.0000 1.5 0.2% 50.0 ms 50.0 ms –" in text
     assert "fa3, seed 1: diverged: the loss is NaN" in text
     assert "Runs that shared the device with others have no step time" in text
     assert "2 layers of width 64, 2 heads of 32, 132,000 parameters" in text

@@ -69,9 +69,10 @@ def test_processes_tell_one_story_and_the_same_report_changes_nothing(service):
 
 def test_the_summary_pairs_seeds_and_compares_where_both_were(service):
     fa3, other, fp32, last = example.report().runs
+    times = (*(0.06,) * (len(fa3.curve.steps) - 4), *(0.04,) * 4)
     flat = Curve((20, 40), (3.0, 2.5), (1.0, 1.0))
     runs = (
-        replace(fa3, final_loss=2.5, largest_gradient_norm=900.0),
+        replace(fa3, final_loss=2.5, largest_gradient_norm=900.0, curve=replace(fa3.curve, step_seconds=times)),
         replace(other, status="diverged", detail="loss is NaN", final_loss=math.nan, curve=flat),
         replace(fp32, final_loss=2.0),
         shortened(last, 20),
@@ -86,6 +87,8 @@ def test_the_summary_pairs_seeds_and_compares_where_both_were(service):
     assert fa3["compared_at"] == {"middle": 30, "low": 20, "high": 40}
     assert fa3["largest_gradient_norm"]["high"] == 900
     assert fa3["late_gradient_norm"]["high"] == 1.5
+    assert fa3["fast_step_seconds"] == {"middle": 0.04, "low": 0.04, "high": 0.04}
+    assert (fp32["fast_step_seconds"]["low"], absent["fast_step_seconds"]) == (0.05, None)
     assert (fa3["alarm_step"]["middle"], fa3["alarm_runs"]) == (40, 2)
     assert (fa3["parted_step"], fa3["parted_runs"]) == (None, 0)
     assert (fp32["alarm_step"], fp32["alarm_runs"]) == (None, 0)

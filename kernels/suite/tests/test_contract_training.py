@@ -40,6 +40,16 @@ def test_what_is_not_finite_and_what_is_not_measured_survive() -> None:
     assert again.final_dq_error is None
 
 
+def test_a_tenth_of_the_steps_stay_below_the_fast_time() -> None:
+    times = (float("nan"), *(0.001 * place for place in range(31, 0, -1)))
+    run = example.run("fp32", 0, 1.0)
+    steps = tuple(range(1, len(times) + 1))
+    curve = Curve(steps, (1.0,) * len(steps), (1.0,) * len(steps), times)
+    assert replace(run, curve=curve).fast_step_seconds == pytest.approx(0.004)
+    assert replace(run, curve=replace(curve, step_seconds=times[:1])).fast_step_seconds is None
+    assert replace(run, curve=replace(curve, step_seconds=None)).fast_step_seconds is None
+
+
 def broken(change: Any) -> str:
     """The path that a changed report is refused with."""
     value = json.loads(example.report().dumps())

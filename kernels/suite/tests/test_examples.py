@@ -118,7 +118,19 @@ def test_the_loss_parts_where_a_wrong_dq_meets_far_keys_and_a_cold_softmax(name:
             assert (above > 0.6, norm > 50, error > 10) == (True, True, True)
             assert run.alarm_step == run.measured_steps[0]
         else:
-            assert (abs(above) < 0.07, norm < 5, error < 0.005) == (True, True, True)
+            assert (abs(above) < 0.1, norm < 5, error < 0.005) == (True, True, True)
+
+
+def test_the_fastest_tenth_of_the_steps_agrees_between_runs_where_the_median_does_not() -> None:
+    runs = training("h200-training-filled")
+    median = {key: run.step_seconds or 0.0 for key, run in runs.items()}
+    fast = {key: run.fast_step_seconds or 0.0 for key, run in runs.items()}
+    for backend in ("fa3", "gproj", "zerosum", "fp32-fast"):
+        assert fast[backend, 0] == pytest.approx(fast[backend, 1], rel=0.01)
+    assert median["zerosum", 1] / median["zerosum", 0] > 1.1
+    for backend in ("gproj", "zerosum"):
+        for seed in (0, 1):
+            assert 1.02 < fast[backend, seed] / fast["fa3", seed] < 1.03
 
 
 def test_a_wrong_dk_alone_lets_the_keys_drift_on() -> None:

@@ -42,6 +42,15 @@ def test_the_norm_of_the_second_half_leaves_the_first_steps_out() -> None:
     assert row.split()[6:8] == ["20", "0.25"]
 
 
+def test_a_step_has_its_median_and_what_the_fastest_tenth_stay_below() -> None:
+    run = training_example.run("fa3", 0, 1.0)
+    assert table.render(training_example.report((run,))).splitlines()[2].split()[-4:] == ["50", "ms", "50", "ms"]
+    run = replace(run, curve=replace(run.curve, step_seconds=(*(0.06,) * (len(run.curve.steps) - 4), *(0.042,) * 4)))
+    assert table.render(training_example.report((run,))).splitlines()[2].split()[-4:] == ["50", "ms", "42", "ms"]
+    shared = replace(run, side_by_side=2, step_seconds=None, curve=replace(run.curve, step_seconds=None))
+    assert table.render(training_example.report((shared,))).splitlines()[2].split()[-2:] == ["–", "–"]
+
+
 def test_an_error_is_shown_at_its_worst_and_at_the_end() -> None:
     run = training_example.run("fa3", 0, 1.0)
     series = tuple(replace(layer, dq_error_worst=(0.01, 0.5, float("nan"), 0.02)) for layer in run.layers)

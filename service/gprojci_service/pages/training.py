@@ -143,6 +143,7 @@ def _columns(found: tuple[BackendSummary, ...]) -> tuple[str, ...]:
         "Late gradient norm",
         "dQ error at the end",
         "Step time",
+        "Fastest tenth",
         "Watch would warn",
         "Loss parts",
     )
@@ -158,6 +159,7 @@ def _cells(entry: BackendSummary) -> tuple[Cell, ...]:
         _cell(entry.late_gradient_norm, number),
         _cell(error, fraction, over=error is not None and not error.middle <= ALARM),
         _cell(entry.step_seconds, seconds),
+        _cell(entry.fast_step_seconds, seconds),
         _at_step(entry.alarm_step, entry.alarm_runs, entry),
         _at_step(entry.parted_step, entry.parted_runs, entry),
     )
@@ -165,8 +167,9 @@ def _cells(entry: BackendSummary) -> tuple[Cell, ...]:
 
 def _at_step(found: Spread | None, runs: int, entry: BackendSummary) -> Cell:
     """When something happened, and in how many of the runs where that was not all of them."""
-    cell = _cell(found, lambda value: f"step {number(value)}")
-    total = len(entry.seeds)
+    cell, total = _cell(found, number), len(entry.seeds)
+    if found is not None:
+        cell = cell._replace(text=f"step {cell.text}")
     return cell._replace(sub=_joined([cell.sub, f"{runs} of {total} runs"])) if 0 < runs < total else cell
 
 
@@ -195,8 +198,10 @@ def _difference(entry: BackendSummary) -> Cell:
 def _cell(value: Spread | None, words: Callable[[float], str], *, over: bool = False) -> Cell:
     if value is None:
         return Cell(DASH)
-    same = value.low == value.high
-    return Cell(words(value.middle), over, sub="" if same else f"{words(value.low)} … {words(value.high)}")
+    low, high = words(value.low), words(value.high)
+    _, space, unit = high.rpartition(" ")
+    between = f"{low.removesuffix(space + unit) if space else low} … {high}"
+    return Cell(words(value.middle), over, sub="" if value.low == value.high else between)
 
 
 def _seeds(seeds: tuple[int, ...]) -> str:
@@ -215,6 +220,11 @@ def _notes(report: TrainingReport, found: tuple[BackendSummary, ...]) -> tuple[s
         notes.append("Median over seeds, with the smallest and the largest below it.")
     if any(run.late_gradient_norm is not None for run in report.runs):
         notes.append("Late gradient norm: the largest in the second half of a run.")
+    if any(entry.step_seconds for entry in found):
+        notes.append(
+            "Step time: a run's median. Fastest tenth: what a tenth of its steps stay below, where little but the "
+            "device holds a step up."
+        )
     if any(entry.parted_runs for entry in found):
         notes.append(
             f"Loss parts: the step from which on it lies {PARTED:g} nats above that of {against} with the same seed."

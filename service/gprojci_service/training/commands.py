@@ -223,6 +223,7 @@ def training_show(client: httpx.Client, name: str) -> None:
             _spread(each["late_gradient_norm"], number),
             _spread(each["final_dq_error"], fraction),
             _spread(each["step_seconds"], seconds),
+            _spread(each["fast_step_seconds"], seconds),
             _spread(each["alarm_step"], number),
             _spread(each["parted_step"], number),
         )
@@ -239,6 +240,7 @@ def training_show(client: httpx.Client, name: str) -> None:
         "late gradient norm",
         "dQ error",
         "step",
+        "in its fastest tenth",
         "watch warns at",
         "loss parts at",
     )

@@ -48,6 +48,7 @@ class BackendOut(BaseModel):
     late_gradient_norm: SpreadOut | None
     final_dq_error: SpreadOut | None
     step_seconds: SpreadOut | None
+    fast_step_seconds: SpreadOut | None
     alarm_step: SpreadOut | None
     alarm_runs: int
     parted_step: SpreadOut | None

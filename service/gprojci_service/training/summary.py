@@ -47,6 +47,8 @@ class BackendSummary:
     """Error of dq in the worst head at the last measured step of the runs of `final_loss`, a fraction."""
     step_seconds: Spread | None
     """Median time of a step; of runs that had the device to themselves alone."""
+    fast_step_seconds: Spread | None
+    """Time of a step in the fastest tenth of a run; of the same runs."""
     alarm_step: Spread | None
     """Step at which `capture.watch` would have warned; of runs in which it would."""
     alarm_runs: int
@@ -85,6 +87,7 @@ def _summary(backend: str, runs: list[TrainingRun], matched: Mapping[int, Traini
         late_gradient_norm=spread(run.late_gradient_norm for run in runs),
         final_dq_error=spread(run.final_dq_error for run in final),
         step_seconds=spread(run.step_seconds for run in runs),
+        fast_step_seconds=spread(run.fast_step_seconds for run in runs),
         alarm_step=spread(alarms),
         alarm_runs=len(alarms),
         parted_step=spread(parted),

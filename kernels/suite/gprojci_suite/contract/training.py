@@ -269,6 +269,16 @@ class TrainingRun:
         return max(late, default=None)
 
     @property
+    def fast_step_seconds(self) -> float | None:
+        """Time of a step in the fastest tenth of the run, in seconds; None where steps were not timed.
+
+        The tenth percentile of the curve's times: what a step takes while nothing but the device holds it up. Host
+        work of every step can make the median a tenth longer in one run and not in the next.
+        """
+        timed = sorted(value for value in self.curve.step_seconds or () if not math.isnan(value))
+        return timed[(len(timed) - 1) // 10] if timed else None
+
+    @property
     def final_dq_error(self) -> float | None:
         """Error of dq in the worst head of all layers at the last measured step, a fraction; None when not measured."""
         columns = [layer.dq_error_worst for layer in self.layers if layer.dq_error_worst]

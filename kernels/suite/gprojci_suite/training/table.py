@@ -17,6 +17,7 @@ HEADER = (
     "dq error at the end",
     "at its worst",
     "step",
+    "in the fastest tenth",
 )
 
 
@@ -49,10 +50,13 @@ def _row(runs: list[TrainingRun], above: Mapping[tuple[str, int], float]) -> tup
         _spread((run.late_gradient_norm for run in completed), "{:.3g}".format),
         _spread((run.final_dq_error for run in completed), percent),
         _spread((run.largest_dq_error for run in completed), percent),
-        _spread(
-            (None if run.step_seconds is None else 1e3 * run.step_seconds for run in completed), "{:.3g} ms".format
-        ),
+        _spread((run.step_seconds for run in completed), _milliseconds),
+        _spread((run.fast_step_seconds for run in completed), _milliseconds),
     )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
 
 
 def _never_begun(run: TrainingRun) -> bool:
