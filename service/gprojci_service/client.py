@@ -169,10 +169,15 @@ def end(response: httpx.Response) -> None:
 
 def poll(client: httpx.Client, path: str, **request: Any) -> httpx.Response:
     """As `answer` of a GET, for commands that wait: a service that is away for up to a minute is waited for."""
+    return persist(client, "GET", path, **request)
+
+
+def persist(client: httpx.Client, method: str, path: str, **request: Any) -> httpx.Response:
+    """As `answer` of what may be asked twice: a service that is away for up to a minute is waited for."""
     give_up = time.monotonic() + OUTAGE_SECONDS
     while True:
         try:
-            response = client.get(path, **request)
+            response = client.request(method, path, **request)
             if response.status_code not in (502, 503, 504) or time.monotonic() > give_up:
                 break
         except httpx.TransportError:

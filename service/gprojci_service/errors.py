@@ -98,6 +98,10 @@ class WorkerReplaced(Conflict):
     """Another worker has been started under the same name since: this one gets no more work."""
 
 
+class WorkerDrained(Conflict):
+    """The worker is drained already, by somebody who may still need that."""
+
+
 class JobNotOpen(Conflict):
     """The job has ended already."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -252,6 +254,64 @@ def test_workers_are_listed_and_drained(terminal):
     assert "drained" in terminal.type("worker", "list").stdout
     assert terminal.json("worker", "resume", "host-1")["draining_at"] is None
     terminal.type("worker", "drain", "nobody", code=2)
+
+
+def borrow(terminal: Terminal, *command: str) -> subprocess.Popen[str]:
+    """Starts `gprojci worker borrow host-1` with a command, as a process of its own."""
+    words = [sys.executable, "-P", "-m", "gprojci_service", "worker", "borrow", "host-1", *command]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(words, env={**os.environ, **terminal.environment}, text=True, **pipes)
+
+
+def is_drained(terminal: Terminal) -> bool:
+    """Whether host-1 gets no work."""
+    return terminal.json("worker", "list")[0]["draining_at"] is not None
+
+
+def test_a_command_has_the_host_to_itself_and_ends_with_its_own_code(terminal):
+    code = "import sys; print(sys.argv[1:], flush=True); input(); sys.exit(7)"
+    process = borrow(terminal, sys.executable, "-c", code, "--json", "-x")
+    assert process.stdout.readline() == "['--json', '-x']\n"
+    assert is_drained(terminal)
+    second = borrow(terminal, "true")
+    assert "worker 'host-1' has been drained since" in second.communicate(timeout=60)[1]
+    assert (second.returncode, is_drained(terminal)) == (2, True)
+    assert process.communicate("\n", timeout=60)[1].endswith("host-1 gets work again\n")
+    assert (process.returncode, is_drained(terminal)) == (7, False)
+
+
+def test_a_command_is_told_to_end_and_the_worker_gets_work_again(terminal):
+    process = borrow(terminal, "sh", "-c", "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0] == "told\n"
+    assert (process.returncode, is_drained(terminal)) == (5, False)
+    killed = borrow(terminal, "sh", "-c", "kill -KILL $$")
+    killed.communicate(timeout=60)
+    assert (killed.returncode, is_drained(terminal)) == (137, False)
+
+
+def test_a_command_waits_for_the_job_that_is_measured(terminal):
+    terminal.service.client.post(
+        "/api/v1/jobs", json={"project": "o/r", "head_sha": "f" * 40}, headers=terminal.service.write_headers
+    )
+    claimed = terminal.service.claim().json()
+    measured = f"host-1 measures job {claimed['job']['id']}\n"
+    told = borrow(terminal, "echo", "never run")
+    assert told.stderr.readline() == measured
+    told.send_signal(signal.SIGTERM)
+    assert (told.communicate(timeout=60)[0], told.returncode, is_drained(terminal)) == ("", 143, False)
+    process = borrow(terminal, "echo", "run")
+    assert process.stderr.readline() == measured
+    body = {"fencing_token": claimed["attempt"]["fencing_token"], "reason": "it stops"}
+    assert terminal.service.worker(f"/attempts/{claimed['attempt']['id']}/return", body).status_code == 204
+    assert process.communicate(timeout=60)[0] == "run\n"
+    assert (process.returncode, is_drained(terminal)) == (0, False)
+
+
+def test_nothing_is_borrowed_for_a_command_that_is_not_there(terminal):
+    assert "'no-such-command'" in terminal.type("worker", "borrow", "host-1", "no-such-command", code=2).output
+    assert not is_drained(terminal)
 
 
 def test_what_strangers_wrote_gives_a_terminal_no_orders(terminal: Terminal) -> None:

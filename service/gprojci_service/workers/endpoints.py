@@ -109,9 +109,9 @@ def hello(request: Request, session: SessionDep, body: Hello) -> Welcome:
 
 
 @list_router.post("/{name}/drain", dependencies=WRITE)
-def drain(session: SessionDep, name: str) -> WorkerOut:
-    """Gives a worker no more work; what it measures now it finishes."""
-    return _shown(service.drain(session, name), repository.jobs_by_worker(session))
+def drain(session: SessionDep, name: str, unless_drained: bool = False) -> WorkerOut:
+    """Gives a worker no more work; what it measures now it finishes. With `unless_drained` 409 where it is drained."""
+    return _shown(service.drain(session, name, unless_drained=unless_drained), repository.jobs_by_worker(session))
 
 
 @list_router.post("/{name}/resume", dependencies=WRITE)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from gprojci_service.errors import LeaseLost, WorkerNotFound, WorkerReplaced
+from gprojci_service.errors import LeaseLost, WorkerDrained, WorkerNotFound, WorkerReplaced
 from gprojci_service.jobs import repository as job_repository
 from gprojci_service.jobs import service as jobs
 from gprojci_service.models import Attempt, LogChunk, PullRequest, Worker, now
@@ -82,13 +82,19 @@ def keep_known(session: Session, alive: Alive) -> AliveAnswer:
     return AliveAnswer(draining=worker.draining_at is not None)
 
 
-def drain(session: Session, name: str) -> Worker:
+def drain(session: Session, name: str, *, unless_drained: bool = False) -> Worker:
     """Gives a worker no more work; what it measures now it finishes. Lasts until it is resumed, also over restarts.
 
     Raises:
         WorkerNotFound: no worker of that name has said hello.
+        WorkerDrained: `unless_drained`, and it is.
     """
     worker = _named(session, name)
+    if unless_drained and worker.draining_at is not None:
+        raise WorkerDrained(
+            f"worker {name!r} has been drained since {worker.draining_at:%Y-%m-%d %H:%M} UTC; if nobody needs that any "
+            f"more, `gprojci worker resume {name}`"
+        )
     worker.draining_at = worker.draining_at or now()
     return worker
 
