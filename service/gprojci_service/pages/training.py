@@ -48,7 +48,7 @@ def _row(training: Training, runs: list[TrainingRun]) -> TrainingRow:
     setup = codec.decode(TrainingSetup, training.setup)
     return TrainingRow(
         training,
-        f"{setup.model.layers} layers of width {setup.model.width}, {_data(setup)}",
+        f"{number(setup.model.layers)} layers of width {number(setup.model.width)}, {_data(setup)}",
         ", ".join(dict.fromkeys(run.backend for run in runs)),
         number(len({run.seed for run in runs})),
         f"{number(max((run.steps for run in runs), default=0))} of {number(setup.steps)}",
@@ -201,7 +201,7 @@ def _cell(value: Spread | None, words: Callable[[float], str], *, over: bool = F
     low, high = words(value.low), words(value.high)
     _, space, unit = high.rpartition(" ")
     between = f"{low.removesuffix(space + unit) if space else low} … {high}"
-    return Cell(words(value.middle), over, sub="" if value.low == value.high else between)
+    return Cell(words(value.middle), over, sub="" if low == high else between)
 
 
 def _seeds(seeds: tuple[int, ...]) -> str:
