@@ -247,6 +247,29 @@ def test_the_commands_send_a_directory_show_export_and_remove(at_service, tmp_pa
     assert at_service("show", "keybias").exit_code == 2
 
 
+def test_a_training_is_checked_and_what_cannot_be_told_is_wrong(at_service, tmp_path):
+    fa3, other, *calm = example.report().runs
+    mine = [replace(run, backend="mine", final_loss=run.final_loss + 0.2 * run.seed) for run in calm]
+    broken = replace(calm[0], backend="half", status="failed", detail="it died", measured_steps=(), layers=())
+    file = _written(tmp_path / "t.json", example.report((fa3, other, *calm, *mine, broken)).dumps())
+    assert at_service("send", file).exit_code == 0
+    assert at_service("check", "keybias", "--backend", "fp32").output.splitlines()[0] == "fp32: nothing is wrong"
+    done = at_service("check", "keybias")
+    assert done.exit_code == 1
+    assert done.output.splitlines()[:3] == [
+        "emulated-fa3: dQ error in the end 102%, limit 1%",
+        "mine: its loss ends 0.2000 above that of fp32, limit 0.1",
+        "half: 1 failed; its dQ was not measured",
+    ]
+    assert at_service("check", "keybias", "--backend", "mine", "--loss", "0.3").exit_code == 0
+    assert at_service("check", "keybias", "--backend", "emulated-fa3", "--dq-error", "2").exit_code == 0
+    other = at_service("check", "keybias", "--backend", "fa3")
+    assert (other.exit_code, "has no runs of fa3; it has emulated-fa3, fp32, mine, half" in other.output) == (2, True)
+    alone = _written(tmp_path / "alone.json", example.report((fa3,), "alone").dumps())
+    assert at_service("send", alone).exit_code == 0
+    assert "no loss of FP32 stands beside its own" in at_service("check", "alone").output
+
+
 def test_the_command_says_which_file_is_wrong(at_service, tmp_path):
     (tmp_path / "bench.json").write_text('{"schema_version": 1}')
     assert "no training report" in at_service("send", str(tmp_path)).output

@@ -19,6 +19,7 @@ from gprojci_service.pages.schemas import Cell, Choice, Drawing, Table
 from gprojci_service.pages.training_views import CaptureView, TrainingListView, TrainingRow, TrainingView
 from gprojci_service.training import repository, service
 from gprojci_service.training.summary import (
+    ALARM,
     PARTED,
     BackendSummary,
     Spread,
@@ -32,8 +33,6 @@ from gprojci_suite.contract.training import FINISHED, TrainingReport, TrainingSe
 from gprojci_suite.contract.training import TrainingRun as TrainingRunReport
 
 SHOWN = 200
-ALARM = 0.01
-"""Error of dQ at the end (a fraction) from which it is marked."""
 NOTHING = "nothing"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import signal
+import sys
 import time
 import zlib
 from collections.abc import Container, Iterator, Sequence
@@ -18,6 +19,7 @@ import httpx
 from gprojci_service.client import OUTPUT, ServiceGroup, answer, call, end, note, page, show, table, write
 from gprojci_service.inputs.commands import upload
 from gprojci_service.pages.formatting import DASH, fraction, number, seconds
+from gprojci_service.training.summary import ALARM, PARTED
 from gprojci_suite.contract import input_file
 from gprojci_suite.contract.tensor_file import MalformedFile
 from gprojci_suite.contract.training import TrainingReport, is_training
@@ -252,6 +254,47 @@ def _spread(value: dict[str, Any] | None, words: Any) -> str:
         return DASH
     middle, low, high = (words(float(value[key])) for key in ("middle", "low", "high"))
     return middle if low == high else f"{middle} ({low} … {high})"
+
+
+@training.command("check")
+@click.argument("name")
+@click.option(
+    "--backend", "backends", multiple=True, help="Backend to check; again for more [default: all but FP32's]."
+)
+@click.option(
+    "--loss", default=PARTED, show_default=True, help="Most nats that a loss may end above FP32's with the same seed."
+)
+@click.option(
+    "--dq-error", default=ALARM, show_default=True, help="Largest error of dQ in any head in the end, a fraction."
+)
+@click.pass_obj
+def training_check(client: httpx.Client, name: str, backends: tuple[str, ...], loss: float, dq_error: float) -> None:
+    """Says what is wrong with a training, seed by seed the worst; exit code 1 if anything is."""
+    found = call(client, "GET", f"{_path(name)}/summary")
+    there = {each["backend"]: each for each in found["backends"]}
+    if unknown := [backend for backend in backends if backend not in there]:
+        raise click.UsageError(f"{name} has no runs of {', '.join(unknown)}; it has {', '.join(there)}")
+    chosen = backends or [backend for backend in there if backend != found["reference"]]
+    wrong = {backend: list(_wrong(there[backend], found["reference"], loss, dq_error)) for backend in chosen}
+    lines = [f"{backend}: {'; '.join(said) or 'nothing is wrong'}" for backend, said in wrong.items()]
+    show({"name": name, "wrong": wrong}, [*lines, page(client, f"/training/{name}")])
+    sys.exit(1 if any(wrong.values()) else 0)
+
+
+def _wrong(each: dict[str, Any], against: str | None, loss: float, dq_error: float) -> Iterator[str]:
+    """What is wrong with a backend of a summary; what cannot be told is."""
+    for status, count in each["statuses"].items():
+        if status != "completed":
+            yield f"{count} {status.replace('_', ' ')}"
+    if each["backend"] != against:
+        if each["loss_difference"] is None:
+            yield "no loss of FP32 stands beside its own"
+        elif not (above := float(each["loss_difference"]["high"])) <= loss:
+            yield f"its loss ends {above:.4f} above that of {against}, limit {loss:g}"
+    if each["final_dq_error"] is None:
+        yield "its dQ was not measured"
+    elif not (error := float(each["final_dq_error"]["high"])) <= dq_error:
+        yield f"dQ error in the end {fraction(error)}, limit {fraction(dq_error)}"
 
 
 @training.command("export")

@@ -15,6 +15,9 @@ PARTED = 0.1
 """Nats per token above the reference's with the same seed from which a loss counts as parted: more than a backend with
 right gradients has moved it in any of the measured trainings."""
 
+ALARM = 0.01
+"""Error of dQ in the end (a fraction) from which it is wrong: five times that of a result rounded to BF16."""
+
 
 @dataclass(frozen=True)
 class Spread:
