@@ -16,7 +16,8 @@ PARTED = 0.1
 right gradients has moved it in any of the measured trainings."""
 
 ALARM = 0.01
-"""Error of dQ in the end (a fraction) from which it is wrong: five times that of a result rounded to BF16."""
+"""Error of dQ in the end (a fraction) from which it is wrong: more than a backend with a right dQ had there in any of
+the measured trainings."""
 
 
 @dataclass(frozen=True)
