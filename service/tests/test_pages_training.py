@@ -44,7 +44,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 def test_the_table_says_what_came_of_each_backend(told: TestClient) -> None:
-    text = words_of(told.get("/training/story").text)
+    page = told.get("/training/story").text
+    assert re.findall(r'<td class="num over">([^<]+)<', page) == ["+0.2335", "102%"]
+    text = words_of(page)
     assert "Minus fp32" in text
     losses = "1.6639 1.6639 … NaN +0.2335 0.0000 … +0.4669, at steps 10 … 40"
     parted = "step 40 1 of 2 runs step 3 1 of 2 runs"
@@ -56,9 +58,11 @@ def test_the_table_says_what_came_of_each_backend(told: TestClient) -> None:
     assert "Code gproj aaaaaaaa, gproj package-bbbbbbbb, mine" in text
     assert "The runs of gproj were not all computed by the same code." in text
     assert "Muon 0.02, momentum 0.95, AdamW 0.003, no weight decay" in text
-    row = words_of(told.get("/training").text)
+    page = told.get("/training").text
+    assert re.findall(r'<td class="num over">([^<]+)<', page) == ["NaN", "102%"]
+    row = words_of(page)
     assert "story 2 layers of width 64, 2 × 64 tokens a step fa3, " in row
-    assert "2 40 of 40 7 completed, 1 diverged NaN fa3 unknown" in row
+    assert "2 40 of 40 7 completed, 1 diverged NaN fa3 102% fa3 unknown" in row
 
 
 def test_four_pictures_share_the_steps_and_the_table_has_their_numbers(told: TestClient) -> None:

@@ -17,7 +17,7 @@ from gprojci_service.cli import cli
 from gprojci_service.models import TrainingRun
 from gprojci_service.training import service as training
 from gprojci_service.training.losses import Losses, parts_from
-from gprojci_service.training.summary import Spread, furthest, summaries
+from gprojci_service.training.summary import Spread, furthest, largest, summaries
 from gprojci_suite.contract.training import Curve, TrainingReport
 
 
@@ -123,6 +123,8 @@ def test_the_run_furthest_from_its_fp32_run_is_found():
     assert furthest(losses) == ("fa3", 1.5)
     assert furthest({key: loss for key, loss in losses.items() if key[0] != "fp32"}) is None
     assert furthest({**losses, ("gproj", 1): math.nan})[0] == "gproj"
+    assert largest([("fa3", 0.5), ("gproj", 0.1), ("fa4", 0.4)]) == ("fa3", 0.5)
+    assert largest([]) is None
 
 
 def losses(values):

@@ -24,6 +24,7 @@ from gprojci_service.training.summary import (
     BackendSummary,
     Spread,
     furthest,
+    largest,
     statuses,
     summaries,
 )
@@ -52,14 +53,20 @@ def _row(training: Training, runs: list[TrainingRun]) -> TrainingRow:
         number(len({run.seed for run in runs})),
         f"{number(max((run.steps for run in runs), default=0))} of {number(setup.steps)}",
         _statuses(statuses(run.facts["status"] for run in runs)),
-        _furthest(runs),
+        *_worst([run for run in runs if run.facts["status"] in FINISHED]),
     )
 
 
-def _furthest(runs: list[TrainingRun]) -> Cell:
-    ended = [run for run in runs if run.facts["status"] in FINISHED]
-    found = furthest({(run.backend, run.seed): codec.decode(float, run.facts["final_loss"]) for run in ended})
-    return Cell(DASH) if found is None else Cell(_signed(found[1]), sub=found[0])
+def _worst(ended: list[TrainingRun]) -> tuple[Cell, Cell]:
+    """How far a loss ends above that of FP32 at most, and the largest error of dQ in the end, with their backends."""
+    losses = {(run.backend, run.seed): codec.decode(float, run.facts["final_loss"]) for run in ended}
+    errors = [(run.backend, run.facts["final_dq_error"]) for run in ended]
+    loss = furthest(losses)
+    error = largest((backend, codec.decode(float, value)) for backend, value in errors if value is not None)
+    return (
+        Cell(DASH) if loss is None else Cell(_signed(loss[1]), not loss[1] <= PARTED, sub=loss[0]),
+        Cell(DASH) if error is None else Cell(fraction(error[1]), not error[1] <= ALARM, sub=error[0]),
+    )
 
 
 def training(session: Session, name: str, choices: Mapping[str, str]) -> TrainingView:
@@ -149,14 +156,13 @@ def _columns(found: tuple[BackendSummary, ...]) -> tuple[str, ...]:
 
 
 def _cells(entry: BackendSummary) -> tuple[Cell, ...]:
-    error = entry.final_dq_error
     return (
         Cell(entry.backend),
         Cell(_statuses(entry.statuses), sub=f"seed{'s' if len(entry.seeds) > 1 else ''} {_seeds(entry.seeds)}"),
         _cell(entry.final_loss, _loss),
         _difference(entry),
         _cell(entry.late_gradient_norm, number),
-        _cell(error, fraction, over=error is not None and not error.middle <= ALARM),
+        _cell(entry.final_dq_error, fraction, most=ALARM),
         _cell(entry.step_seconds, seconds),
         _cell(entry.fast_step_seconds, seconds),
         _at_step(entry.alarm_step, entry.alarm_runs, entry),
@@ -186,7 +192,7 @@ def _signed(value: float) -> str:
 
 def _difference(entry: BackendSummary) -> Cell:
     """With the step up to which losses were compared, where that is not the end of the runs."""
-    cell = _cell(entry.loss_difference, _signed)
+    cell = _cell(entry.loss_difference, _signed, most=PARTED)
     if entry.compared_at is None or entry.compared_at == entry.steps:
         return cell
     low, high = number(entry.compared_at.low), number(entry.compared_at.high)
@@ -194,9 +200,11 @@ def _difference(entry: BackendSummary) -> Cell:
     return cell._replace(sub=_joined([cell.sub, at]))
 
 
-def _cell(value: Spread | None, words: Callable[[float], str], *, over: bool = False) -> Cell:
+def _cell(value: Spread | None, words: Callable[[float], str], *, most: float = math.inf) -> Cell:
+    """A value with its spread, marked where its median is above `most` or no number."""
     if value is None:
         return Cell(DASH)
+    over = not value.middle <= most
     low, high = words(value.low), words(value.high)
     _, space, unit = high.rpartition(" ")
     between = f"{low.removesuffix(space + unit) if space else low} … {high}"

@@ -20,6 +20,8 @@ class TrainingRow:
     runs: str
     furthest: Cell
     """By how much a final loss lies above the FP32 one's at most, and of which backend."""
+    dq_error: Cell
+    """Largest error of dQ in the end, and of which backend."""
 
 
 @dataclass(frozen=True)

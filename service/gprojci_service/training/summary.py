@@ -107,8 +107,12 @@ def furthest(losses: Mapping[tuple[str, int], float]) -> tuple[str, float] | Non
     Args:
         losses: final losses of runs that have come to their end, by backend and seed.
     """
-    above = ((backend, difference) for (backend, _), difference in above_reference(losses).items())
-    return max(above, key=lambda item: _finite_or_infinite(item[1]), default=None)
+    return largest((backend, difference) for (backend, _), difference in above_reference(losses).items())
+
+
+def largest(values: Iterable[tuple[str, float]]) -> tuple[str, float] | None:
+    """The largest of values of backends, with its backend; what is no finite number counts as the largest."""
+    return max(values, key=lambda item: _finite_or_infinite(item[1]), default=None)
 
 
 def statuses(found: Iterable[str]) -> tuple[tuple[str, int], ...]:
