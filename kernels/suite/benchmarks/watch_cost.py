@@ -35,13 +35,14 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=512, help="width, 64 per head (default: 512)")
     parser.add_argument("--sequence", type=int, default=1024, help="tokens of a sequence (default: 1024)")
     parser.add_argument("--batch", type=int, default=16, help="sequences of a step (default: 16)")
+    parser.add_argument("--dk", action="store_true", help="watch dk too")
     options = parser.parse_args()
     heads = max(1, options.width // 64)
     shape = TrainingModel(options.layers, options.width, heads, options.sequence, "learned", ("q", "k", "v"))
     model = Transformer(shape).to(options.device)
     optimizers = Optimizers(model, TrainingOptimizer(None, 1e-4))
     tokens = torch.randint(VOCABULARY, (options.batch, options.sequence), device=options.device)
-    watcher = watch(model, every=2)
+    watcher = watch(model, every=2, dk=options.dk)
 
     def seconds() -> float:
         begin = time.perf_counter()

@@ -12,7 +12,8 @@ from gprojci_suite import inputs, reference
 from gprojci_suite.capture import Reading, watch
 from gprojci_suite.capture.response import key_shift_response
 from gprojci_suite.capture.rows import row_error
-from gprojci_suite.peers import emulated_fa3, fp32
+from gprojci_suite.capture.watched_call import WatchedCall
+from gprojci_suite.peers import emulated_fa3, emulated_gproj, fp32
 
 
 def leaky(q: Tensor, k: Tensor, v: Tensor, causal: bool, softmax_scale: float) -> Tensor:
@@ -24,6 +25,10 @@ def careful(q: Tensor, k: Tensor, v: Tensor, causal: bool, softmax_scale: float)
     """FP32 attention of the same inputs."""
     with torch.autocast("cpu", enabled=False):  # which would lower the products of float32 again
         return fp32.attention(q.float(), k.float(), v.float(), causal=causal, softmax_scale=softmax_scale).to(q.dtype)
+
+
+frozen = careful
+"""Called with keys that need no gradient."""
 
 
 class Model(nn.Module):
@@ -41,6 +46,7 @@ class Model(nn.Module):
         """(batch, seq, 32) to a scalar."""
         for projection in self.projections:
             q, k, v = projection(x).view(*x.shape[:2], 3, 2, 16).permute(2, 0, 3, 1, 4)
+            k = k.detach() if self.attention == "frozen" else k
             if self.attention == "sdpa":
                 o = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             else:
@@ -97,6 +103,44 @@ def test_it_warns_of_a_gradient_that_is_wrong_for_another_reason(caplog: pytest.
     assert max(reading.response for reading in watcher.readings) < 0.01
     assert [record.getMessage().startswith("step 4: dq of attention call") for record in caplog.records] == [True, True]
     assert caplog.text.count("is off by 20%; it moves by 0% when keys are shifted, so it is not the keys' offset") == 2
+
+
+@pytest.mark.parametrize(("attention", "error"), [("wrong", 0.2), ("careful", 0.0)])
+def test_dk_is_watched_where_asked_for(attention: str, error: float, caplog: pytest.LogCaptureFixture) -> None:
+    warned = list[Reading]()
+    watcher = watch(Model(0.0, attention), every=2, dk=True, on_warning=warned.append, wrap=[f"{__name__}:{attention}"])
+    with caplog.at_level(logging.WARNING, "gprojci_suite.watch"):
+        trained(watcher._model)
+        watcher.close()
+    assert [reading.dk_error for reading in watcher.readings] == pytest.approx([error] * 4, abs=0.01)
+    assert [(reading.step, reading.layer) for reading in warned] == ([(2, 0), (2, 1)] if error else [])
+    said = [record.getMessage() for record in caplog.records if "dk of attention call" in record.getMessage()]
+    assert [text.partition(" is off by 20%")[1] for text in said] == ([" is off by 20%"] * 2 if error else [])
+
+
+def test_dk_may_be_wrong_alone() -> None:
+    """Of the published projection, whose dk is FlashAttention's: late-keybias, as the accuracy suite has it."""
+    late = inputs.load("late-keybias")
+    q, k, v, do = (getattr(late.layers["L1"], name) for name in ("q", "k", "v", "do"))
+    scale = late.softmax_scale or 0.0
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return emulated_gproj.attention(q, k, v, causal=True, softmax_scale=scale)
+
+    leaves = [part.clone().requires_grad_() for part in (q, k, v)]
+    dq, dk, _ = torch.autograd.grad(attend(*leaves), leaves, do)
+    found = WatchedCall(0, attend, True, scale, q, k, v, do, dq, dk).errors(seed=0)
+    assert found is not None
+    assert found.worst("dk", found.largest("dk")) == (0, pytest.approx(0.467, abs=0.001))
+    assert max(found.worst(name, found.largest(name))[1] for name in ("dq", "response")) < 0.003
+
+
+def test_dk_that_is_not_asked_for_or_not_there_is_none() -> None:
+    for attention, asked in (("wrong", False), ("frozen", True)):
+        watcher = watch(Model(0.0, attention), every=4, dk=asked, wrap=[f"{__name__}:{attention}"])
+        trained(watcher._model)
+        watcher.close()
+        assert [(reading.dk_head, reading.dk_error) for reading in watcher.readings] == [(None, None)] * 2
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, do: Tensor, scale: float, causal: bool = True) -> Tensor:

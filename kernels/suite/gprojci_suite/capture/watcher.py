@@ -1,4 +1,5 @@
-"""The alarm for a training loop of one's own: now and then, how far dq is from float64, and what moves with the keys.
+"""The alarm for a training loop of one's own: now and then, how far dq is from float64, and what moves with the keys;
+where asked for, how far dk is from float64 as well.
 
 ```python
 from gprojci_suite.capture import watch
@@ -18,9 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gprojci_suite.accuracy import VANISHING
-from gprojci_suite.capture.response import WARN_AT, key_shift_response
-from gprojci_suite.capture.rows import row_error
+from gprojci_suite.capture.response import WARN_AT
 from gprojci_suite.capture.targets import (
     NAMES,
     STANDARD,
@@ -33,6 +32,7 @@ from gprojci_suite.capture.targets import (
     read,
     watching,
 )
+from gprojci_suite.capture.watched_call import Errors, WatchedCall
 
 LOGGER = logging.getLogger("gprojci_suite.watch")
 AGAIN = 2.0
@@ -52,6 +52,8 @@ class Reading:
         error: relative error of its dq against float64, estimated from some of its rows (`capture.rows`): a fraction.
         response: how far dq of any head moved under a shift that must not move it, over its norm: what of its error the
             keys' offset makes (`capture.response`).
+        dk_head: head of k of the largest error of dk; None where dk is not watched.
+        dk_error: relative error of its dk against float64, a fraction.
     """
 
     step: int
@@ -59,27 +61,15 @@ class Reading:
     head: int
     error: float
     response: float
-
-
-@dataclass
-class _Call:
-    """One recorded call: how to repeat it, and the first sequence of what it was given and gave back."""
-
-    layer: int
-    attend: Callable[[Tensor, Tensor, Tensor], Tensor]
-    causal: bool
-    softmax_scale: float
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    do: Tensor | None = None
-    dq: Tensor | None = None
+    dk_head: int | None = None
+    dk_error: float | None = None
 
 
 def watch(
     model: nn.Module,
     every: int = 500,
     *,
+    dk: bool = False,
     warn_at: float = WARN_AT,
     on_warning: Callable[[Reading], None] | None = None,
     wrap: Sequence[str | Target] | None = None,
@@ -89,13 +79,15 @@ def watch(
     In every `every`-th forward pass in training mode the dq of each attention call is compared with float64 in some
     rows of the first sequence of the batch (`capture.rows`), and the call is repeated after the backward pass with keys
     moved by a vector that must not move dq (`capture.response`). Where error or response of a head exceed `warn_at`,
-    the logger `gprojci_suite.watch` warns, once per layer and again when they have doubled. Other forward passes run as
-    they are. Calls that cannot be repeated (dropout, masks other than causal) are logged at the level of debugging and
-    left out; nothing here stops the loop.
+    the logger `gprojci_suite.watch` warns, once per layer and again when they have doubled; of dk apart from dq. Other
+    forward passes run as they are. Calls that cannot be repeated (dropout, masks other than causal) are logged at the
+    level of debugging and left out; nothing here stops the loop.
 
     Args:
         model: what the loop calls, compiled or wrapped as it will be.
         every: forward passes between two readings.
+        dk: also compare dk with float64. Every row of q has a part in each row of dk, so that this takes all of them:
+            products of (seq_q, seq_k) in float64 for every head of the sequence.
         warn_at: error or response, a fraction, above which to warn.
         on_warning: called beside the logger.
         wrap: functions to watch instead of scaled_dot_product_attention and flash_attn_func, as for `capture`.
@@ -106,7 +98,7 @@ def watch(
     if every < 1 or not 0 < warn_at < float("inf"):
         raise ValueError("every must be at least 1, warn_at a finite number above zero")
     targets = STANDARD if wrap is None else tuple(find(where) for where in wrap)
-    return Watcher(model, every, warn_at, on_warning, targets)
+    return Watcher(model, every, dk, warn_at, on_warning, targets)
 
 
 class Watcher:
@@ -116,6 +108,7 @@ class Watcher:
         self,
         model: nn.Module,
         every: int,
+        dk: bool,
         warn_at: float,
         on_warning: Callable[[Reading], None] | None,
         targets: tuple[Target, ...],
@@ -123,10 +116,10 @@ class Watcher:
         self.readings: list[Reading] = []
         """Of every watched pass and layer so far."""
         self._model, self._every, self._warn_at, self._targets = model, every, warn_at, targets
-        self._on_warning = on_warning
-        self._warned: dict[int, float] = {}
+        self._dk, self._on_warning = dk, on_warning
+        self._warned: dict[tuple[str, int], float] = {}
         self._passes = 0
-        self._calls: list[_Call] = []
+        self._calls: list[WatchedCall] = []
         # A module compiled in place is called through this attribute; any other through `forward`.
         in_place = getattr(model, "_compiled_call_impl", None) is not None
         self._attribute = "_compiled_call_impl" if in_place else "forward"
@@ -183,36 +176,31 @@ class Watcher:
         dtype = lower if lowered else call.q.dtype
         q, k, v = (part[:1].detach().to(dtype, copy=True) for part in (call.q, call.k, call.v))
         attend = _repeated(target, original, given, autocast)
-        kept = _Call(len(self._calls), attend, call.causal, call.softmax_scale, q, k, v)
+        kept = WatchedCall(len(self._calls), attend, call.causal, call.softmax_scale, q, k, v)
         self._calls.append(kept)
-        for name, tensor in (("do", o), ("dq", given[name_of("q", given)])):
+        tensors = {"do": o, "dq": given[name_of("q", given)]}
+        if self._dk and call.k.requires_grad:
+            tensors["dk"] = given[name_of("k", given)]
+        for name, tensor in tensors.items():
             tensor.register_hook(functools.partial(_arrived, kept, name, target))
 
     def _read(self) -> None:
         calls, self._calls = self._calls, []
-        found = []
-        for call in calls:
-            if call.do is None or call.dq is None:
-                continue
-            try:
-                response, _ = key_shift_response(call.attend, call.q, call.k, call.v, call.do, call.dq)
-                error, norm = row_error(
-                    *(call.q, call.k, call.v, call.do, call.dq),
-                    causal=call.causal,
-                    softmax_scale=call.softmax_scale,
-                    seed=self._passes,
-                )
-            # A training run is worth more than its alarm.
-            except Exception as problem:  # noqa: BLE001
-                LOGGER.debug("not watched: call %d: %s", call.layer, problem)
-                continue
-            found.append((call.layer, error[0], response[0], norm[0]))
-        largest = max((float(norm.max()) for *_, norm in found), default=0.0)
-        for layer, error, response, norm in found:
-            counts = norm > VANISHING * largest
-            error, response = (torch.where(counts, part, 0.0) for part in (error, response))
-            head = int(error.argmax())
-            self._note(Reading(self._passes_read, layer, head, float(error[head]), float(response.max())))
+        found = [each for call in calls if (each := self._errors(call)) is not None]
+        largest = {name: max((each.largest(name) for each in found), default=0.0) for name in ("dq", "dk")}
+        for each in found:
+            head, error = each.worst("dq", largest["dq"])
+            _, response = each.worst("response", largest["dq"])
+            of_dk = each.worst("dk", largest["dk"]) if "dk" in each.heads else (None, None)
+            self._note(Reading(self._passes_read, each.layer, head, error, response, *of_dk))
+
+    def _errors(self, call: WatchedCall) -> Errors | None:
+        try:
+            return call.errors(seed=self._passes)
+        # A training run is worth more than its alarm.
+        except Exception as problem:  # noqa: BLE001
+            LOGGER.debug("not watched: call %d: %s", call.layer, problem)
+            return None
 
     @property
     def _passes_read(self) -> int:
@@ -220,20 +208,33 @@ class Watcher:
 
     def _note(self, reading: Reading) -> None:
         self.readings.append(reading)
-        worst = max(reading.error, reading.response)
-        if worst <= max(self._warn_at, AGAIN * self._warned.get(reading.layer, 0.0)):
-            return
-        self._warned[reading.layer] = worst
-        why = DRIFTED if reading.response > self._warn_at else SATURATED
-        LOGGER.warning(
-            "step %d: dq of attention call %d, head %d is off by %.0f%%; it moves by %.0f%% when keys are shifted, %s",
-            *(reading.step, reading.layer, reading.head, 100 * reading.error, 100 * reading.response, why),
-        )
-        if self._on_warning is not None:
+        warned = False
+        if self._is_news("dq", reading.layer, max(reading.error, reading.response)):
+            why = DRIFTED if reading.response > self._warn_at else SATURATED
+            LOGGER.warning(
+                "step %d: dq of attention call %d, head %d is off by %.0f%%; it moves by %.0f%% when keys are shifted, "
+                "%s",
+                *(reading.step, reading.layer, reading.head, 100 * reading.error, 100 * reading.response, why),
+            )
+            warned = True
+        if reading.dk_error is not None and self._is_news("dk", reading.layer, reading.dk_error):
+            LOGGER.warning(
+                "step %d: dk of attention call %d, head %d is off by %.0f%%: the keys, and a bias of theirs, follow it",
+                *(reading.step, reading.layer, reading.dk_head, 100 * reading.dk_error),
+            )
+            warned = True
+        if warned and self._on_warning is not None:
             self._on_warning(reading)
 
+    def _is_news(self, gradient: str, layer: int, error: float) -> bool:
+        """Whether to warn of an error, which is noted then."""
+        if error <= max(self._warn_at, AGAIN * self._warned.get((gradient, layer), 0.0)):
+            return False
+        self._warned[gradient, layer] = error
+        return True
 
-def _arrived(call: _Call, name: str, target: Target, gradient: Tensor) -> None:
+
+def _arrived(call: WatchedCall, name: str, target: Target, gradient: Tensor) -> None:
     setattr(call, name, target.turned(gradient)[:1].detach().clone())
 
 
