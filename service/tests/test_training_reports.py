@@ -260,7 +260,7 @@ def test_a_training_is_checked_and_what_cannot_be_told_is_wrong(at_service, tmp_
     assert done.exit_code == 1
     assert done.output.splitlines()[:3] == [
         "emulated-fa3: dQ error in the end 102%, limit 1%",
-        "mine: its loss ends 0.2000 above that of fp32, limit 0.1",
+        "mine: its loss ends 0.2000 above that of FP32, limit 0.1",
         "half: 1 failed; its dQ was not measured",
     ]
     assert at_service("check", "keybias", "--backend", "mine", "--loss", "0.3").exit_code == 0
@@ -269,7 +269,16 @@ def test_a_training_is_checked_and_what_cannot_be_told_is_wrong(at_service, tmp_
     assert (other.exit_code, "has no runs of fa3; it has emulated-fa3, fp32, mine, half" in other.output) == (2, True)
     alone = _written(tmp_path / "alone.json", example.report((fa3,), "alone").dumps())
     assert at_service("send", alone).exit_code == 0
-    assert "no loss of FP32 stands beside its own" in at_service("check", "alone").output
+    assert "emulated-fa3: no FP32 run stands beside seed 0; dQ error" in at_service("check", "alone").output
+    nothing = {"steps": 0, "final_steps": 0, "final_loss": None, "largest_gradient_norm": None, "step_seconds": None}
+    lost = replace(mine[0], status="failed", detail="it died", **nothing)
+    lost = replace(lost, curve=Curve((), (), ()), measured_steps=(), layers=())
+    few = _written(tmp_path / "few.json", example.report((*mine[1:], lost, calm[0]), "few").dumps())
+    assert at_service("send", few).exit_code == 0
+    assert at_service("check", "few").output.startswith("mine: 1 failed; no FP32 run stands beside seed 1")
+    lost = _written(tmp_path / "lost.json", example.report((lost, calm[0]), "lost").dumps())
+    assert at_service("send", lost).exit_code == 0
+    assert at_service("check", "lost").output.startswith("mine: 1 failed; its loss cannot be compared; its dQ was not")
 
 
 def test_the_command_says_which_file_is_wrong(at_service, tmp_path):

@@ -274,23 +274,26 @@ def training_check(client: httpx.Client, name: str, backends: tuple[str, ...], l
     there = {each["backend"]: each for each in found["backends"]}
     if unknown := [backend for backend in backends if backend not in there]:
         raise click.UsageError(f"{name} has no runs of {', '.join(unknown)}; it has {', '.join(there)}")
+    against = there.get(found["reference"])
     chosen = backends or [backend for backend in there if backend != found["reference"]]
-    wrong = {backend: list(_wrong(there[backend], found["reference"], loss, dq_error)) for backend in chosen}
+    wrong = {backend: list(_wrong(there[backend], against, loss, dq_error)) for backend in chosen}
     lines = [f"{backend}: {'; '.join(said) or 'nothing is wrong'}" for backend, said in wrong.items()]
     show({"name": name, "wrong": wrong}, [*lines, page(client, f"/training/{name}")])
     sys.exit(1 if any(wrong.values()) else 0)
 
 
-def _wrong(each: dict[str, Any], against: str | None, loss: float, dq_error: float) -> Iterator[str]:
-    """What is wrong with a backend of a summary; what cannot be told is."""
+def _wrong(each: dict[str, Any], against: dict[str, Any] | None, loss: float, dq_error: float) -> Iterator[str]:
+    """What is wrong with a backend of a summary, of which `against` is the reference; what cannot be told is."""
     for status, count in each["statuses"].items():
         if status != "completed":
             yield f"{count} {status.replace('_', ' ')}"
-    if each["backend"] != against:
-        if each["loss_difference"] is None:
-            yield "no loss of FP32 stands beside its own"
-        elif not (above := float(each["loss_difference"]["high"])) <= loss:
-            yield f"its loss ends {above:.4f} above that of {against}, limit {loss:g}"
+    if each is not against:
+        if alone := sorted({*each["seeds"]} - {*(against["seeds"] if against else ())}):
+            yield f"no FP32 run stands beside seed {', '.join(map(str, alone))}"
+        elif each["loss_difference"] is None:
+            yield "its loss cannot be compared"
+        if each["loss_difference"] is not None and not (above := float(each["loss_difference"]["high"])) <= loss:
+            yield f"its loss ends {above:.4f} above that of FP32, limit {loss:g}"
     if each["final_dq_error"] is None:
         yield "its dQ was not measured"
     elif not (error := float(each["final_dq_error"]["high"])) <= dq_error:
