@@ -256,11 +256,11 @@ def test_workers_are_listed_and_drained(terminal):
     terminal.type("worker", "drain", "nobody", code=2)
 
 
-def borrow(terminal: Terminal, *command: str) -> subprocess.Popen[str]:
+def borrow(terminal: Terminal, *command: str, **environment: str) -> subprocess.Popen[str]:
     """Starts `gprojci worker borrow host-1` with a command, as a process of its own."""
     words = [sys.executable, "-P", "-m", "gprojci_service", "worker", "borrow", "host-1", *command]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(words, env={**os.environ, **terminal.environment}, text=True, **pipes)
+    return subprocess.Popen(words, env={**os.environ, **terminal.environment, **environment}, text=True, **pipes)
 
 
 def is_drained(terminal: Terminal) -> bool:
@@ -307,6 +307,18 @@ def test_a_command_waits_for_the_job_that_is_measured(terminal):
     assert terminal.service.worker(f"/attempts/{claimed['attempt']['id']}/return", body).status_code == 204
     assert process.communicate(timeout=60)[0] == "run\n"
     assert (process.returncode, is_drained(terminal)) == (0, False)
+
+
+def test_a_service_that_goes_away_without_an_answer_leaves_nobody_in_doubt(terminal):
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        threading.Thread(target=lambda: listening.accept()[0].close(), daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        process = borrow(terminal, "echo", "never run", GPROJCI_URL=url)
+        said, errors = process.communicate(timeout=60)
+    assert (said, process.returncode) == ("", 3)
+    assert "host-1 may be drained now: gprojci worker list says so" in errors
 
 
 def test_nothing_is_borrowed_for_a_command_that_is_not_there(terminal):

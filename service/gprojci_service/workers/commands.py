@@ -70,7 +70,7 @@ def worker_borrow(client: httpx.Client, name: str, command: tuple[str, ...]) -> 
     try:
         with signals_raise(), ExitStack() as borrowed:
             with signals_wait():
-                drained = call(client, "POST", _path(name, "drain"), params={"unless_drained": True})
+                drained = _taken(client, name)
                 borrowed.callback(_give_back, client, name)
             _idle(client, drained)
             note(f"{name} is idle and gets no work")
@@ -78,6 +78,16 @@ def worker_borrow(client: httpx.Client, name: str, command: tuple[str, ...]) -> 
     except Signalled as signalled:
         code = signalled.exit_code
     sys.exit(code)
+
+
+def _taken(client: httpx.Client, name: str) -> dict[str, Any]:
+    """A worker that was given work until now, drained."""
+    try:
+        found: dict[str, Any] = call(client, "POST", _path(name, "drain"), params={"unless_drained": True})
+    except (httpx.ReadError, httpx.ReadTimeout, httpx.RemoteProtocolError):  # it was sent, and not answered
+        note(f"{name} may be drained now: gprojci worker list says so, gprojci worker resume {name} undoes it")
+        raise
+    return found
 
 
 def _give_back(client: httpx.Client, name: str) -> None:
