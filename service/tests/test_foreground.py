@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from gprojci_service.workers.foreground import SIGNALS, Signalled, run, signals_raise, signals_wait
 
 TOLD = """
-import os, signal
 from gprojci_service.workers.foreground import run, signals_raise
 with signals_raise():
     print(run(["sh", "-c", "trap 'echo told' TERM; kill -TERM $PPID; sleep 0.5 & wait; wait; exit 3"]), flush=True)
@@ -20,19 +19,29 @@ with signals_raise():
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_is_held_up_and_raises_afterwards(number: int) -> None:
+def test_a_signal_is_held_up_and_raises_afterwards_whatever_thread_it_comes_in(number: int) -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
-    done = []
+    go, done = threading.Event(), []
+
+    def raise_it() -> None:
+        go.wait()
+        signal.raise_signal(number)
+
+    other = threading.Thread(target=raise_it)
+    other.start()
 
     def told() -> None:
         with signals_wait():
-            os.kill(os.getpid(), number)
-            done.append("within")
+            signal.raise_signal(number)
+            done.append("here")
+            go.set()
+            other.join()
+            done.append("elsewhere")
         done.append("never")
 
     with signals_raise(), pytest.raises(Signalled) as raised:
         told()
-    assert (done, raised.value.exit_code) == (["within"], 128 + number)
+    assert (done, raised.value.exit_code) == (["here", "elsewhere"], 128 + number)
     assert [signal.getsignal(each) for each in SIGNALS] == before
 
 

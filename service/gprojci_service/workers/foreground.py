@@ -33,12 +33,13 @@ def signals_raise() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Within it SIGNALS are held up, and raise at its end."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
+    """Within it SIGNALS are held up, in whatever thread they come; the first of them raises at its end."""
+    came: list[int] = []
+
+    with _handled(lambda number, _: came.append(number)):
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    if came:
+        raise Signalled(came[0])
 
 
 def run(command: Sequence[str]) -> int:
