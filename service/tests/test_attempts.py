@@ -233,6 +233,28 @@ def test_the_hard_limit_holds_whatever_the_heartbeats_say(service, job_id):
     assert (job["state"], job["failure_kind"], job["verdict"]["verdict"]) == ("finished", "timeout", "fail")
 
 
+def test_a_clock_set_forward_takes_no_time_from_a_worker_that_is_heard_of(service, job_id):
+    """It calls before the reaper comes: the lease has lapsed by then, and the hard limit has passed."""
+    attempt = service.claim().json()["attempt"]
+    jumped, left = timedelta(hours=2), timedelta(minutes=30)
+    expire(service, lease_expires_at=now() - jumped, deadline_at=now() - jumped + left)
+    service.worker(f"/attempts/{attempt['id']}/heartbeat", {"fencing_token": 1})
+    reap(service.context)
+    assert service.job(job_id)["state"] == "running"
+    with service.context.database.session(writes=False) as session:
+        deadline = session.scalar(select(Attempt.deadline_at))
+    assert abs(deadline - (now() + left)) < timedelta(minutes=1)
+
+
+def test_a_heartbeat_in_time_moves_no_hard_limit(service, job_id):
+    attempt = service.claim().json()["attempt"]
+    with service.context.database.session(writes=False) as session:
+        before = session.scalar(select(Attempt.deadline_at))
+    service.worker(f"/attempts/{attempt['id']}/heartbeat", {"fencing_token": 1})
+    with service.context.database.session(writes=False) as session:
+        assert session.scalar(select(Attempt.deadline_at)) == before
+
+
 @pytest.mark.parametrize(
     ("status", "state", "verdict"), [("build_error", "finished", "fail"), ("checkout_error", "queued", None)]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -31,6 +32,18 @@ def test_a_jump_forward_costs_a_try_at_most(service: Any, clock: Any) -> None:
     *lost, last = service.ends_well(sha, began)
     assert last == ("reported", None)
     assert set(lost) <= {("lost", "lost_worker")}
+
+
+def test_a_jump_forward_costs_nothing_where_the_worker_is_heard_of_before_the_reaper(service: Any, clock: Any) -> None:
+    began = time.monotonic()
+    with service.held("run"):
+        sha = service.push()
+        service.reached(sha, "run")
+        service.signal("tasks", signal.SIGSTOP)
+        clock.set(HOUR)
+        heard = "SELECT heartbeat_at > now() + '30 min' FROM attempt JOIN job ON job.id = job_id WHERE head_sha = %s"
+        service.wait("a heartbeat an hour from now", lambda: service.rows(heard, sha) == [(True,)])
+    assert service.ends_well(sha, began) == [("reported", None)]
 
 
 def test_after_a_jump_back_a_dead_worker_is_not_waited_for(service: Any, clock: Any) -> None:

@@ -402,6 +402,16 @@ def held_attempt(session: Session, attempt_id: int, fencing_token: int) -> Attem
     return attempt
 
 
+def renew(settings: Settings, attempt: Attempt, moment: datetime) -> None:
+    """Renews the lease of an attempt whose worker is heard of.
+
+    Where the lease had lapsed and no reaper came, the clock was set forward or the service was away; the time since is
+    not taken from the attempt.
+    """
+    attempt.deadline_at += max(moment - attempt.lease_expires_at, timedelta(0))
+    attempt.heartbeat_at, attempt.lease_expires_at = moment, moment + timedelta(seconds=settings.lease_seconds)
+
+
 def lose(session: Session, settings: Settings, attempt: Attempt, kind: str, detail: str) -> None:
     """Ends an attempt that will not report, and has its job tried again or decided without a report."""
     attempt.state, attempt.failure_kind, attempt.detail, attempt.finished_at = "lost", kind, detail, now()
@@ -434,7 +444,8 @@ def give_back(session: Session, attempt: Attempt, reason: str) -> None:
 def reap(session: Session, settings: Settings, moment: datetime) -> int:
     """Gives up attempts whose lease or hard limit has passed; returns how many.
 
-    After a jump of the clock both may seem to have passed: who is not heard of is then lost, and its job tried again.
+    After a jump of the clock both may seem to have passed: whom nothing is heard of before this is then lost, and its
+    job tried again (who is heard of in time: `renew`).
     """
     repository.bring_forward(
         session,

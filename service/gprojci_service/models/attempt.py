@@ -41,7 +41,7 @@ class Attempt(Keyed, Base):
     detail: Mapped[str | None]
     lease_expires_at: Mapped[datetime] = mapped_column(index=True)
     deadline_at: Mapped[datetime]
-    """The hard limit, kept by the service whatever the heartbeats say."""
+    """The hard limit, kept by the service whatever the heartbeats say; time without a lease does not count to it."""
     heartbeat_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime] = mapped_column(default=now)
     finished_at: Mapped[datetime | None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -184,7 +183,7 @@ def heartbeat(session: Session, settings: Settings, attempt_id: int, beat: Heart
         return HeartbeatAnswer(cancel=True, lease_seconds=settings.lease_seconds)
     attempt = jobs.held_attempt(session, attempt_id, beat.fencing_token)
     moment = now()
-    attempt.heartbeat_at, attempt.lease_expires_at = moment, moment + timedelta(seconds=settings.lease_seconds)
+    jobs.renew(settings, attempt, moment)
     attempt.step = beat.step
     if beat.steps:
         attempt.steps = [step.model_dump(mode="json") for step in beat.steps]
