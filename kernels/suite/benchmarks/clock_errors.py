@@ -194,7 +194,8 @@ class Gpu(Child):
 def check(child: Child, device: Device) -> clock.Check:
     """What the check of a child found after its warm-up."""
     fastest = min(child.request(1, spins=True).elapsed for _ in range(throughput.WARM_UP + 1))
-    return clock.check(child.request, child.empty, fastest, clock.SLACK[device], now=lambda: child.now)
+    slack, now = clock.SLACK[device], lambda: child.now
+    return clock.check(child.request, child.empty, fastest, slack, order=child.noise, now=now)
 
 
 def main() -> None:

@@ -70,6 +70,8 @@ EMPTIES = (8, 20)
 """Fewest and most empty requests of a round."""
 EMPTY_EVERY = 4
 MOST_CALLS = 5000
+ORDER = random.SystemRandom()
+"""Of the requests of a round; no child can foresee it."""
 AGREES = 2e-3
 DISAGREES = 1e-6
 
@@ -173,6 +175,7 @@ def check(
     slack: float,
     *,
     patient: bool = True,
+    order: random.Random = ORDER,
     now: Callable[[], float] = time.perf_counter,
 ) -> Check:
     """Hold the child's clock against the ruler's, within the bound above.
@@ -183,11 +186,11 @@ def check(
         fastest: seconds of the fastest request of one call so far.
         slack: seconds that the clock may be off per call.
         patient: whether one who is suspected is looked at for longer.
+        order: what the order of a round's requests is drawn with.
         now: the ruler's clock.
     """
     begin = now()
     bound = max(SECONDS, CALLS * fastest)
-    order = random.SystemRandom()
     ahead = batch(AHEAD, fastest)
     typical, blank = timed(ahead), empty(ahead)
     rounds, doubt = Rounds([typical], [blank.beside]), 1.0

@@ -30,8 +30,9 @@ class Child:
         self.now += seconds
         return Reading(self.empty(calls).elapsed + seconds, self.rate * calls * CALL, calls)
 
-    def check(self, *, patient: bool = True) -> Check:
-        return check(self.timed, self.empty, CALL, clock.SLACK["cpu"], patient=patient, now=lambda: self.now)
+    def check(self, *, fastest: float = CALL, patient: bool = True) -> Check:
+        slack, now = clock.SLACK["cpu"], lambda: self.now
+        return check(self.timed, self.empty, fastest, slack, patient=patient, order=self.noise, now=now)
 
     def accused(self) -> bool:
         return self.check().verdict == "disagrees"
@@ -95,22 +96,20 @@ def test_a_suspect_is_looked_at_for_longer_but_not_for_ever() -> None:
 
 
 def test_a_check_waits_for_calls_that_take_seconds() -> None:
-    child = Child(1.0, 1)
-    slow = [Reading(3.0002, 2.7), Reading(3.0001, 2.7)]
+    class Slow(Child):
+        def timed(self, calls: int) -> Reading:
+            assert calls == 1
+            self.now += 3.0
+            return Reading(3.0002, 2.7)
 
-    def timed(calls: int) -> Reading:
-        assert calls == 1
-        child.now += 3.0
-        return slow[0]
-
-    found = check(timed, child.empty, 3.0, clock.SLACK["cpu"], now=lambda: child.now)
-    assert found.verdict == "disagrees"
+    child = Slow(1.0, 1)
+    assert child.check(fastest=3.0).verdict == "disagrees"
     assert child.now < clock.CALLS * 3.0 + 3.1
 
 
 def test_requests_are_planned_from_what_calls_take_in_one() -> None:
     child = Child(1.0, 1)
-    found = check(child.timed, child.empty, 30 * CALL, clock.SLACK["cpu"], now=lambda: child.now)
+    found = child.check(fastest=30 * CALL)
     assert found.rounds.readings[0].calls == int(clock.STAGES[0][0] / (CALL + 5e-4)), "not from the first, slow calls"
     assert len(found.rounds.empties) == clock.EMPTIES[1] * len(found.rounds.readings), "as many as fit in the time"
 
