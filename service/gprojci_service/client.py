@@ -19,6 +19,8 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 POLL_SECONDS = 2.0
 # A service that is started anew must not end a script that waits for it.
 OUTAGE_SECONDS = 60.0
+AWAY = (502, 503, 504)
+"""Answers that a proxy gives, or a service that is starting: to be asked again."""
 OUTPUT = click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write; default: standard output."
 )
@@ -178,7 +180,7 @@ def persist(client: httpx.Client, method: str, path: str, **request: Any) -> htt
     while True:
         try:
             response = client.request(method, path, **request)
-            if response.status_code not in (502, 503, 504) or time.monotonic() > give_up:
+            if response.status_code not in AWAY or time.monotonic() > give_up:
                 break
         except httpx.TransportError:
             if time.monotonic() > give_up:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import click
 import httpx
 
-from gprojci_service.client import OUTPUT, ServiceGroup, answer, call, end, note, page, show, table, write
+from gprojci_service.client import AWAY, OUTPUT, ServiceGroup, answer, call, end, note, page, show, table, write
 from gprojci_service.inputs.commands import upload
 from gprojci_service.pages.formatting import DASH, fraction, number, seconds
 from gprojci_service.training.summary import ALARM, PARTED
@@ -25,7 +25,6 @@ from gprojci_suite.contract.tensor_file import MalformedFile
 from gprojci_suite.contract.training import TrainingReport, is_training
 
 SEND_TIMEOUT = httpx.Timeout(60.0, read=300.0)
-_AWAY = (502, 503, 504)
 
 
 @click.group(cls=ServiceGroup)
@@ -145,7 +144,7 @@ class _Sender:
 
     def _answer(self, response: httpx.Response) -> Any:
         """What a success holds; whatever else ends the command, but for a service that is away where one is patient."""
-        if response.status_code in _AWAY and self.patient:
+        if response.status_code in AWAY and self.patient:
             raise httpx.TransportError(f"HTTP {response.status_code}")
         if not response.is_success:
             end(response)

@@ -32,7 +32,7 @@ from gprojci_suite.capture.targets import (
     read,
     watching,
 )
-from gprojci_suite.capture.watched_call import Errors, WatchedCall
+from gprojci_suite.capture.watched_call import Errors, WatchedCall, largest_norm
 
 LOGGER = logging.getLogger("gprojci_suite.watch")
 AGAIN = 2.0
@@ -187,7 +187,7 @@ class Watcher:
     def _read(self) -> None:
         calls, self._calls = self._calls, []
         found = [each for call in calls if (each := self._errors(call)) is not None]
-        largest = {name: max((each.largest(name) for each in found), default=0.0) for name in ("dq", "dk")}
+        largest = {name: largest_norm(found, name) for name in ("dq", "dk")}
         for each in found:
             head, error = each.worst("dq", largest["dq"])
             _, response = each.worst("response", largest["dq"])
@@ -196,7 +196,7 @@ class Watcher:
 
     def _errors(self, call: WatchedCall) -> Errors | None:
         try:
-            return call.errors(seed=self._passes)
+            return call.errors(self._passes, dk=self._dk)
         # A training run is worth more than its alarm.
         except Exception as problem:  # noqa: BLE001
             LOGGER.debug("not watched: call %d: %s", call.layer, problem)

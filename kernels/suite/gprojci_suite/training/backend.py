@@ -4,27 +4,15 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gprojci_suite import identity, peers
+from gprojci_suite.capture.watched_call import WatchedCall
 from gprojci_suite.contract.training import TrainingModel
 from gprojci_suite.entry import Refused, load_entry
 from gprojci_suite.step_model import checked
-
-
-@dataclass
-class Seen:
-    """One layer of one step, the first sequence of the batch: (1, heads, sequence, head_dim) each, as it was given."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    do: Tensor | None = None
-    dq: Tensor | None = None
-    dk: Tensor | None = None
 
 
 class BackendAttention:
@@ -43,7 +31,7 @@ class BackendAttention:
 
     def __init__(self, name: str, entry: str | None, model: TrainingModel, batch: int, device: str) -> None:
         self.device = device
-        self.seen: dict[int, Seen] | None = None
+        self.seen: dict[int, WatchedCall] | None = None
         self.input_dtype: torch.dtype | None = None
         head_dim = model.width // model.heads
         self.softmax_scale = head_dim**-0.5 / model.softmax_temperature
@@ -74,12 +62,13 @@ class BackendAttention:
         """The backend itself, with mask and scale."""
         return self._attention(q, k, v, causal=True, softmax_scale=self.softmax_scale)
 
-    def _keep(self, seen: dict[int, Seen], layer: int, given: list[Tensor], o: Tensor) -> None:
-        record = seen[layer] = Seen(*(part[:1].detach().clone() for part in given))
+    def _keep(self, seen: dict[int, WatchedCall], layer: int, given: list[Tensor], o: Tensor) -> None:
+        q, k, v = (part[:1].detach().clone() for part in given)
+        record = seen[layer] = WatchedCall(layer, self.attend, True, self.softmax_scale, q, k, v)
         for name, tensor in (("dq", given[0]), ("dk", given[1]), ("do", o)):
             if tensor.requires_grad:
                 tensor.register_hook(functools.partial(_keep_gradient, record, name))  # type: ignore[no-untyped-call]
 
 
-def _keep_gradient(record: Seen, name: str, gradient: Tensor) -> None:
+def _keep_gradient(record: WatchedCall, name: str, gradient: Tensor) -> None:
     setattr(record, name, gradient[:1].detach().clone())

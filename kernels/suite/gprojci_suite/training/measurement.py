@@ -10,15 +10,15 @@ from torch import Tensor
 
 from gprojci_suite import metrics, reference
 from gprojci_suite.accuracy import VANISHING
-from gprojci_suite.capture.response import key_shift_response
-from gprojci_suite.capture.rows import row_error
+from gprojci_suite.capture.watched_call import Errors, WatchedCall, largest_norm
 from gprojci_suite.masks import bottom_right
 from gprojci_suite.reference import AttentionResult
-from gprojci_suite.training.backend import BackendAttention, Seen
 from gprojci_suite.training.model import Block
 
 Columns = dict[str, float]
 """Values of one layer by the name of its column in `contract.training.LayerSeries`."""
+WATCHED = ("dq", "response")
+"""Of what `capture.watch` reads, what it warns by where dk is not watched."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,21 @@ class Measured:
 
     columns: Mapping[int, Columns]
     worst: tuple[int, int, float] | None
-    seen: Mapping[int, Seen]
+    seen: Mapping[int, WatchedCall]
     alarm: float
 
 
-def measure(attention: BackendAttention, blocks: torch.nn.ModuleList, step: int) -> Measured:
-    """Measure the step whose calls `attention.seen` holds, while the gradients of the blocks are still there."""
-    seen = attention.seen or {}
+def measure(seen: Mapping[int, WatchedCall], blocks: torch.nn.ModuleList, step: int) -> Measured:
+    """Measure the step with these calls, by layer, while the gradients of the blocks are still there."""
     columns: dict[int, Columns] = {}
-    expected = {layer: _reference(record, attention.softmax_scale) for layer, record in seen.items()}
+    expected = {layer: _reference(record) for layer, record in seen.items()}
+    watched = {layer: _watched(record, step) for layer, record in seen.items()}
+    longest_watched = largest_norm(watched.values(), "dq")
     largest = {
         name: max(float(getattr(result, name).flatten(2).norm(dim=-1).max()) for result in expected.values())
         for name in ("dq", "dk")
     }
     worst: tuple[int, int, float] | None = None
-    watched: list[float] = []
     for layer, record in seen.items():
         block = blocks[layer]
         assert isinstance(block, Block)
@@ -58,28 +58,35 @@ def measure(attention: BackendAttention, blocks: torch.nn.ModuleList, step: int)
         head = max(range(len(dq)), key=lambda h: -math.inf if math.isnan(dq[h]) else dq[h])
         if not math.isnan(dq[head]) and (worst is None or dq[head] > worst[2]):
             worst = layer, head, dq[head]
-        response = _largest(_response(attention, record, largest["dq"]))
-        watched += [response, _largest(_row_errors(record, attention.softmax_scale, largest["dq"], step))]
         columns[layer] = {
             **_gradient_norms(block),
-            **_keys(record, attention.softmax_scale),
+            **_keys(record),
             **_both("dq_error", dq),
             "dq_worst_head": -1 if math.isnan(dq[head]) else head,
             **_both("dk_error", dk),
             "row_sum_leak": _largest(_leak(record, wanted, largest["dq"])),
-            "symmetry_response": response,
+            "symmetry_response": _largest(watched[layer].counted("response", longest_watched).tolist()),
         }
-    return Measured(columns, worst, seen, _largest(watched))
+    alarm = max((each.worst(name, longest_watched)[1] for each in watched.values() for name in WATCHED), default=0.0)
+    return Measured(columns, worst, seen, alarm)
 
 
-def largest_logits(record: Seen, scale: float) -> Tensor:
+def largest_logits(record: WatchedCall) -> Tensor:
     """Largest absolute visible logit of each head, (heads,)."""
-    return _logits(record, scale)[1]
+    return _logits(record)[1]
 
 
-def _reference(record: Seen, scale: float) -> AttentionResult:
+def _reference(record: WatchedCall) -> AttentionResult:
     assert record.do is not None
+    scale = record.softmax_scale
     return reference.attention(record.q, record.k, record.v, record.do, causal=True, softmax_scale=scale)
+
+
+def _watched(record: WatchedCall, step: int) -> Errors:
+    """What `capture.watch` reads."""
+    errors = record.errors(step, dk=False)
+    assert errors is not None
+    return errors
 
 
 def _errors(result: Tensor | None, wanted: Tensor, largest: float) -> list[float]:
@@ -94,41 +101,21 @@ def _errors(result: Tensor | None, wanted: Tensor, largest: float) -> list[float
     return found
 
 
-def _leak(record: Seen, wanted: AttentionResult, largest: float) -> list[float]:
+def _leak(record: WatchedCall, wanted: AttentionResult, largest: float) -> list[float]:
     assert record.dq is not None
     mean = record.k.double().mean(2, keepdim=True)
     direction = mean / mean.norm(dim=-1, keepdim=True).clamp(min=1e-300)
     along = ((record.dq.double() - wanted.dq) * direction).sum(-1).norm(dim=-1)[0]
     norm = wanted.dq.flatten(2).norm(dim=-1)[0]
-    return _counted(along / norm, norm, largest)
+    return torch.where(norm > VANISHING * largest, along / norm, math.nan).tolist()
 
 
-def _response(attention: BackendAttention, record: Seen, largest: float) -> list[float]:
-    assert record.do is not None
-    assert record.dq is not None
-    response, norm = key_shift_response(attention.attend, record.q, record.k, record.v, record.do, record.dq)
-    return _counted(response[0], norm[0], largest)
-
-
-def _row_errors(record: Seen, scale: float, largest: float, step: int) -> list[float]:
-    assert record.do is not None
-    assert record.dq is not None
-    tensors = (record.q, record.k, record.v, record.do, record.dq)
-    error, norm = row_error(*tensors, causal=True, softmax_scale=scale, seed=step)
-    return _counted(error[0], norm[0], largest)
-
-
-def _counted(values: Tensor, norm: Tensor, largest: float) -> list[float]:
-    """Values of the heads, NaN where dq vanishes."""
-    return torch.where(norm > VANISHING * largest, values, math.nan).tolist()
-
-
-def _keys(record: Seen, scale: float) -> Columns:
+def _keys(record: WatchedCall) -> Columns:
     keys = record.k[0].float()
     mean = keys.mean(1, keepdim=True)
     spread = (keys - mean).square().sum(-1).mean(1).sqrt()
     offsets = (mean[:, 0].norm(dim=-1) / spread).tolist()
-    top, largest = _logits(record, scale)
+    top, largest = _logits(record)
     return {
         **_both("key_offset", offsets),
         "largest_logit": float(largest.max()),
@@ -136,9 +123,9 @@ def _keys(record: Seen, scale: float) -> Columns:
     }
 
 
-def _logits(record: Seen, scale: float) -> tuple[Tensor, Tensor]:
+def _logits(record: WatchedCall) -> tuple[Tensor, Tensor]:
     """Largest probability of every row (heads, sequence), and largest absolute visible logit of each head (heads,)."""
-    logits = record.q[0].float() @ record.k[0].float().mT * scale
+    logits = record.q[0].float() @ record.k[0].float().mT * record.softmax_scale
     hidden = ~bottom_right(logits.shape[1], logits.shape[2], logits.device)
     largest = logits.masked_fill(hidden, 0.0).abs().amax((1, 2))
     return logits.masked_fill(hidden, -math.inf).softmax(-1).amax(-1), largest

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gprojci_suite.capture import selection
 from gprojci_suite.capture.response import WARN_AT
+from gprojci_suite.capture.watched_call import WatchedCall
 from gprojci_suite.contract.training import (
     MAX_POINTS,
     Curve,
@@ -24,7 +25,7 @@ from gprojci_suite.ending import Ending
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
 from gprojci_suite.table import percent
 from gprojci_suite.training import data, files, measurement
-from gprojci_suite.training.backend import BackendAttention, Seen
+from gprojci_suite.training.backend import BackendAttention
 from gprojci_suite.training.model import Block, Transformer, parts
 from gprojci_suite.training.optimizers import Optimizers, clip_logits
 from gprojci_suite.training.series import Series
@@ -191,10 +192,10 @@ class Run:
         for layer, record in (self.attention.seen or {}).items():
             block = self.model.blocks[layer]
             assert isinstance(block, Block)
-            clip_logits(block, measurement.largest_logits(record, self.attention.softmax_scale), limit)
+            clip_logits(block, measurement.largest_logits(record), limit)
 
     def _measure(self, step: int) -> None:
-        found = measurement.measure(self.attention, self.model.blocks, step)
+        found = measurement.measure(self.attention.seen or {}, self.model.blocks, step)
         self.series.measured.append((step, dict(found.columns)))
         if found.alarm > WARN_AT and self.series.alarm_step is None:
             self.series.alarm_step = step
@@ -206,7 +207,7 @@ class Run:
             if threshold * 10**written <= error < math.inf:
                 self._capture(step, layer, head, error, found.seen[layer])
 
-    def _capture(self, step: int, layer: int, head: int, error: float, record: Seen) -> None:
+    def _capture(self, step: int, layer: int, head: int, error: float, record: WatchedCall) -> None:
         """Write the worst head of the worst layer as an input set, once at each power of ten of the threshold."""
         assert record.do is not None
         settings, model = self.settings, self.setup.model
