@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gprojci_workers.settings import Settings
@@ -89,3 +91,22 @@ def worker_settings(tmp_path: Path) -> Settings:
         worker_name="w",
         allow_unsandboxed=True,  # what needs a sandbox asks for `namespaces`
     )
+
+
+@pytest.fixture
+def left_alive() -> Callable[[str], list[psutil.Process]]:
+    """Finds the processes with a mark in their command that have not ended after twenty seconds."""
+
+    def find(mark: str) -> list[psutil.Process]:
+        give_up = time.monotonic() + 20
+        while alive := [entry for entry in psutil.process_iter(["cmdline"]) if mark in _command(entry)]:
+            if time.monotonic() > give_up:
+                break
+            time.sleep(0.02)
+        return alive
+
+    return find
+
+
+def _command(entry: psutil.Process) -> str:
+    return " ".join(entry.info["cmdline"] or [])

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from gprojci_suite.contract.manifest import Build
@@ -304,7 +303,7 @@ def test_devices_are_those_of_every_program_and_gpus(host):
 
 
 @as_both
-def test_nothing_stays_behind(host, network):
+def test_nothing_stays_behind(host, network, left_alive):
     """Neither processes, also such as have left their session, nor files in the host's shared directories."""
     mark = f"survivor-{os.getpid()}-{time.monotonic_ns()}"
     sleeper = f"import time; time.sleep(300)  # {mark}"
@@ -318,15 +317,8 @@ for place in ("/tmp", "/dev/shm", "/run", "/var/tmp"):
     open(place + "/{mark}", "w").write("left")
 """
     host.attempt(code, network=network)
-    give_up = time.monotonic() + 5
-    while (alive := _marked(mark)) and time.monotonic() < give_up:
-        time.sleep(0.05)
-    assert alive == []
+    assert left_alive(mark) == []
     assert not any((Path(place) / mark).exists() for place in ("/tmp", "/dev/shm", "/run", "/var/tmp"))
-
-
-def _marked(mark):
-    return [entry for entry in psutil.process_iter(["cmdline"]) if mark in " ".join(entry.info["cmdline"] or [])]
 
 
 def test_a_file_may_not_grow_without_end(host, monkeypatch):

@@ -92,19 +92,17 @@ def test_it_stops_when_it_is_to(run):
     assert run("import time; time.sleep(60)", should_stop=lambda: True)[0].outcome == "stopped"
 
 
-def test_nothing_survives_it(run, namespaces):
+def test_nothing_survives_it(run, namespaces, left_alive):
     """A child that left its session and its parent is ended with the rest."""
     mark = f"survivor-{os.getpid()}-{time.monotonic_ns()}"
     child = f"import time; time.sleep(300)  # {mark}"
     leave = f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)"
     run(f"import subprocess, sys; {leave}; print('left')")
-    time.sleep(0.3)
-    alive = [process for process in psutil.process_iter(["cmdline"]) if mark in " ".join(process.info["cmdline"] or [])]
-    assert alive == []
+    assert left_alive(mark) == []
 
 
 @pytest.mark.parametrize("session", [False, True], ids=["in-its-group", "out-of-its-group"])
-def test_where_the_operator_allows_no_namespaces_its_processes_end_all_the_same(run, monkeypatch, session):
+def test_where_the_operator_allows_no_namespaces_its_processes_end_all_the_same(run, monkeypatch, session, left_alive):
     """A child that outlives its parent by the group; one that has left the group while its parent is there."""
     monkeypatch.setattr(isolation, "_unshare", tuple)
     mark = f"survivor-{os.getpid()}-{time.monotonic_ns()}"
@@ -116,14 +114,7 @@ def test_where_the_operator_allows_no_namespaces_its_processes_end_all_the_same(
         f"import subprocess, sys, time; {leave}; {stay}", should_stop=lambda: time.monotonic() > began + 0.7
     )
     assert result.outcome == ("stopped" if session else "exited")
-    give_up = time.monotonic() + 5
-    while (alive := _marked(mark)) and time.monotonic() < give_up:
-        time.sleep(0.02)
-    assert alive == []
-
-
-def _marked(mark):
-    return [entry for entry in psutil.process_iter(["cmdline"]) if mark in " ".join(entry.info["cmdline"] or [])]
+    assert left_alive(mark) == []
 
 
 def test_no_secret_is_seen(run, monkeypatch):

@@ -66,7 +66,7 @@ def test_sigterm_in_the_middle_of_timing(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         begin = time.monotonic()
         printed, progress = process.communicate(timeout=60)
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < 30
     assert process.returncode == 143
     assert "SIGTERM ended the session" in progress
     assert f"report: {out}" in printed
