@@ -9,7 +9,8 @@ from torch import Tensor
 from gprojci_suite import accuracy, expected, masks
 from gprojci_suite.contract.report import Input, Slice
 from gprojci_suite.inputs import InputSet, LayerTensors
-from gprojci_suite.table import aligned, percent
+from gprojci_suite.readable import percent
+from gprojci_suite.table import aligned
 
 ROWS = 512
 

@@ -7,7 +7,7 @@ from html import escape
 import torch
 
 from gprojci_suite.inspection import Inspection, SliceProfile
-from gprojci_suite.table import percent
+from gprojci_suite.readable import percent
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1c2430; --faint: #5b6675; --line: #d5dbe3; --page: #ffffff;

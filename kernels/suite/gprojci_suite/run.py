@@ -42,6 +42,7 @@ from gprojci_suite.gpu_watch import STEADY, GpuWatch, Watch
 from gprojci_suite.inputs import InputSet, load
 from gprojci_suite.member import Case, Launch, Member, control_of
 from gprojci_suite.one_thread import one_thread
+from gprojci_suite.readable import plain
 from gprojci_suite.reference import AttentionResult
 from gprojci_suite.session import Session
 
@@ -363,7 +364,7 @@ def _ceilings(probe: ceilings.Probe, spec: RunSpec, progress: Progress, ending: 
     if isinstance(found, str):
         progress(f"ceilings unknown: {found}")
         return None
-    progress(f"ceilings {found.matmul_tflops:.3g} TFLOP/s, {found.copy_gb_s:.3g} GB/s")
+    progress(f"ceilings {plain(found.matmul_tflops)} TFLOP/s, {plain(found.copy_gb_s)} GB/s")
     return found
 
 

@@ -10,6 +10,7 @@ from gprojci_suite.contract.surface import SurfacePoint
 from gprojci_suite.contract.symmetry import SymmetrySummary
 from gprojci_suite.contract.timing import Comparison, Kernel, Measurement, Step
 from gprojci_suite.contract.vocabulary import RESPONSES, TENSORS
+from gprojci_suite.readable import percent, plain
 from gprojci_suite.reproduce import Check
 
 SHOWN_KERNELS = 3
@@ -37,12 +38,6 @@ def render(report: Report) -> str:
         parts.append("\n".join(["failed:", *lines]))
     parts.append(f"repro: {report.repro}")
     return "\n\n".join(parts)
-
-
-def percent(fraction: float) -> str:
-    """A fraction in percent with three significant digits: `0.203%`, `4480%`."""
-    value = fraction * 100
-    return f"{value:.0f}%" if 1000 <= abs(value) < 1e6 else f"{value:.3g}%"
 
 
 def _environment(report: Report) -> str:
@@ -89,7 +84,7 @@ def reproduction(checks: Sequence[Check]) -> str:
     for check in checks:
         if check.measured:
             row = check.row
-            pairs = [f"{_short(check.measured[tensor])} / {_short(row.percent[tensor])}" for tensor in TENSORS]
+            pairs = [f"{plain(check.measured[tensor])} / {plain(row.percent[tensor])}" for tensor in TENSORS]
             outcome = f"{check.state}: {check.reason}" if check.reason else check.state
             rows.append([row.capture, row.layer, str(row.head), row.backend, *pairs, outcome])
     unmeasured = Counter((check.row.backend, check.state, check.reason) for check in checks if not check.measured)
@@ -97,10 +92,6 @@ def reproduction(checks: Sequence[Check]) -> str:
     counts = Counter(check.state for check in checks)
     total = f"{len(checks)} rows: {', '.join(f'{count} {state}' for state, count in counts.items())}"
     return "\n".join([aligned(rows), "", *lines, total])
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _symmetry(summary: Sequence[SymmetrySummary]) -> str:
@@ -177,7 +168,7 @@ def _throughput(report: Report) -> str:
             rows.append([m.case, m.pass_, f"{m.backend}@{m.revision}", *_measured(m), "", "", "", ""])
     found = report.throughput.ceilings
     ceilings = (
-        f" (a matrix product here: {found.matmul_tflops:.3g} TFLOP/s, a copy: {found.copy_gb_s:.4g} GB/s)"
+        f" (a matrix product here: {plain(found.matmul_tflops)} TFLOP/s, a copy: {plain(found.copy_gb_s)} GB/s)"
         if found
         else ""
     )
@@ -212,7 +203,7 @@ def _kernels(kernels: Sequence[Kernel]) -> str:
 
 def _measured(m: Measurement) -> list[str]:
     share = "" if m.ceiling_share is None else f" ({100 * m.ceiling_share:.0f}%)"
-    rate = "" if m.tflops is None else f"{m.tflops:.3g}{share}"
+    rate = "" if m.tflops is None else f"{plain(m.tflops)}{share}"
     memory = "" if m.peak_memory_bytes is None else f"{m.peak_memory_bytes / 2**20:.0f} MiB"
     graph = "no: " + m.graph_detail.partition(":")[0] if m.graph_detail else _milliseconds(m.graph_seconds)
     return [_milliseconds(m.median_seconds), _milliseconds(m.host_seconds), graph, rate, memory]

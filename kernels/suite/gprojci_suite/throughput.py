@@ -21,6 +21,7 @@ from gprojci_suite.gpu_watch import STEADY, Watch
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
 from gprojci_suite.member import Case, Member
+from gprojci_suite.readable import plain
 from gprojci_suite.session import Session
 
 WARM_UP = DISCARDED + CALIBRATED - 1
@@ -207,7 +208,7 @@ def _clock_said(checks: Sequence[ClockCheck]) -> str:
         return f", clock checked in {took}"
     one = unclear[0]
     milliseconds = (one.child_seconds, one.ruler_seconds, one.empty_low, one.empty_high)
-    child, ruler, low, high = (f"{seconds * 1000:.3g}" for seconds in milliseconds)
+    child, ruler, low, high = (plain(seconds * 1000) for seconds in milliseconds)
     return (
         f", clock unclear in {len(unclear)} of {len(checks)} processes after {took}: {one.requests} requests of"
         f" {one.calls} calls, each {child} ms by its clock and {ruler} ms by the ruler's, {low} to {high} ms beside it"

@@ -47,6 +47,9 @@ def test_a_step_has_its_median_and_what_the_fastest_tenth_stay_below() -> None:
     assert table.render(training_example.report((run,))).splitlines()[2].split()[-4:] == ["50", "ms", "50", "ms"]
     run = replace(run, curve=replace(run.curve, step_seconds=(*(0.06,) * (len(run.curve.steps) - 4), *(0.042,) * 4)))
     assert table.render(training_example.report((run,))).splitlines()[2].split()[-4:] == ["50", "ms", "42", "ms"]
+    slow = replace(run, step_seconds=1.0625, largest_gradient_norm=2513.0)
+    row = table.render(training_example.report((slow,))).splitlines()[2].split()
+    assert ("2513" in row, row[-4:]) == (True, ["1062", "ms", "42", "ms"])
     shared = replace(run, side_by_side=2, step_seconds=None, curve=replace(run.curve, step_seconds=None))
     assert table.render(training_example.report((shared,))).splitlines()[2].split()[-2:] == ["–", "–"]
 

@@ -23,7 +23,7 @@ from gprojci_suite.contract.training import (
 from gprojci_suite.contract.vocabulary import Device, TrainingStatus
 from gprojci_suite.ending import Ending
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
-from gprojci_suite.table import percent
+from gprojci_suite.readable import percent
 from gprojci_suite.training import data, files, measurement
 from gprojci_suite.training.backend import BackendAttention
 from gprojci_suite.training.model import Block, Transformer, parts

@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gprojci_suite.contract.training import TrainingReport, TrainingRun, above_reference, reference
-from gprojci_suite.table import in_columns, percent
+from gprojci_suite.readable import percent, plain
+from gprojci_suite.table import in_columns
 
 HEADER = (
     "backend",
@@ -46,8 +47,8 @@ def _row(runs: list[TrainingRun], above: Mapping[tuple[str, int], float]) -> tup
         f"{len(completed)} of {len(runs)}",
         _spread((run.final_loss for run in completed), "{:.4f}".format),
         _spread((above.get((run.backend, run.seed)) for run in completed), "{:+.4f}".format),
-        _spread((run.largest_gradient_norm for run in completed), "{:.3g}".format),
-        _spread((run.late_gradient_norm for run in completed), "{:.3g}".format),
+        _spread((run.largest_gradient_norm for run in completed), plain),
+        _spread((run.late_gradient_norm for run in completed), plain),
         _spread((run.final_dq_error for run in completed), percent),
         _spread((run.largest_dq_error for run in completed), percent),
         _spread((run.step_seconds for run in completed), _milliseconds),
@@ -56,7 +57,7 @@ def _row(runs: list[TrainingRun], above: Mapping[tuple[str, int], float]) -> tup
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+    return f"{plain(1e3 * seconds)} ms"
 
 
 def _never_begun(run: TrainingRun) -> bool:
