@@ -233,15 +233,48 @@ def test_a_run_that_is_ended_can_be_finished(tmp_path: Path) -> None:
     assert again.layers == whole.layers
 
 
-@pytest.mark.parametrize(("rate", "reason"), [(1e30, "the loss was nan at step"), (3.0, "at first")])
-def test_a_run_that_diverges_says_so(tmp_path: Path, rate: float, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("rate", "every", "reason"), [(1e30, 1000, "nan at step"), (1e30, 4, "nan at step"), (3.0, 1000, "at first")]
+)
+def test_a_run_that_diverges_says_so(tmp_path: Path, rate: float, every: int, reason: str) -> None:
     optimizer = TrainingOptimizer(rate, min(rate, 1e6), warm_up=30)
-    run = trained(tmp_path / "run", "fp32", replace(SETUP, steps=200, measure_every=1000, optimizer=optimizer))
+    run = trained(tmp_path / "run", "fp32", replace(SETUP, steps=200, measure_every=every, optimizer=optimizer))
     assert run.status == "diverged"
     assert run.detail is not None
     assert reason in run.detail
     assert run.steps < 200
     assert codec.encode(codec.decode(TrainingRun, codec.encode(run))) == codec.encode(run)
+
+
+@pytest.mark.parametrize(("lost", "steps", "measured"), [(False, 5, (5,)), (True, 4, ())])
+def test_a_run_that_an_exception_breaks_off_keeps_what_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool, steps: int, measured: tuple[int, ...]
+) -> None:
+    """In the step that is measured; `lost` is a GPU from which no loss can be had any more."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no more")
+
+    def step(number: int) -> None:
+        if number == 5:
+            if lost:
+                monkeypatch.setattr(run, "_flush", fail)
+            fail()
+        original(number)
+
+    run = Run(settings(tmp_path / "run"), lambda _: None)
+    original = run.optimizers.step
+    monkeypatch.setattr(run.optimizers, "step", step)
+    with pytest.raises(RuntimeError, match="no more"):
+        run.train(Ending())
+    found = run.broken_off("unsupported", "no more")
+    assert (found.status, found.steps, found.measured_steps) == ("failed", steps, measured)
+    assert codec.encode(codec.decode(TrainingRun, codec.encode(found))) == codec.encode(found)
+
+
+def test_a_run_that_took_no_step_is_what_it_is_told_to_be(tmp_path: Path) -> None:
+    run = Run(settings(tmp_path / "run"), lambda _: None).broken_off("unsupported", "no such mask")
+    assert (run.status, run.detail, run.steps) == ("unsupported", "no such mask", 0)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +340,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "fa3": "unsupported",
         "fp32": "completed",
     }
-    assert "status 7" in (runs["dies"].detail or "")
+    assert (runs["dies"].detail or "").startswith("the process ended with status 7: step 1/3 under way\nloading\n")
     assert runs["fp32"].side_by_side == 5
     assert runs["fp32"].step_seconds is None
     assert report.setup.model.parameters == sum(p.numel() for p in Transformer(report.setup.model).parameters())

@@ -1,5 +1,6 @@
 """One run: one backend with one seed, from its first or its last saved step to its end, in a process of its own."""
 
+import contextlib
 import math
 import statistics
 import time
@@ -115,24 +116,32 @@ class Run:
         first = len(self.series.losses) + 1
         for step in range(first, self.setup.steps + 1):
             if ending.reason is not None:
-                self._flush()
-                return self._end(self._diverged() or ("ended_early", ending.reason))
+                return self._end(self._caught_up() or ("ended_early", ending.reason))
             measured = step % self.setup.measure_every == 0 or step == self.setup.steps
             if measured:
-                self._flush()
+                if (diverged := self._caught_up()) is not None:
+                    return self._end(diverged)
                 self._begin = math.nan
             if step == first:
                 self._first_step(step, measured)
             else:
                 self._step(step, measured)
-            if measured or step % width == 0 or step % self.settings.checkpoint_every == 0:
-                self._flush()
-                diverged = self._diverged()
-                if diverged is not None:
-                    return self._end(diverged)
-            if step % self.settings.checkpoint_every == 0:
+            saved = step % self.settings.checkpoint_every == 0
+            due = measured or saved or step % width == 0
+            if due and (diverged := self._caught_up()) is not None:
+                return self._end(diverged)
+            if saved:
                 self._save()
         return self._end(None)
+
+    def broken_off(self, status: TrainingStatus, detail: str) -> TrainingRun:
+        """The run as an exception left it: `failed` as far as its losses can still be had, `status` where none came."""
+        with contextlib.suppress(Exception):  # Of a GPU that has failed nothing can.
+            self._flush()
+        self.series.end_with_losses()
+        if not self.series.losses:
+            return not_trained(self.settings.backend, self.settings.seed, status, detail)
+        return self.found("failed", detail)
 
     def found(self, status: TrainingStatus, detail: str | None) -> TrainingRun:
         """The run as it stands."""
@@ -256,6 +265,11 @@ class Run:
         elif self.device == "cuda":
             torch.cuda.synchronize()
         self._begin = CLOCK()
+
+    def _caught_up(self) -> tuple[TrainingStatus, str] | None:
+        """Wait for the steps under way; whether, by their losses, the run has diverged."""
+        self._flush()
+        return self._diverged()
 
     def _diverged(self) -> tuple[TrainingStatus, str] | None:
         losses = self.series.losses

@@ -41,6 +41,14 @@ class Series:
         if revision is not None and revision not in self.revisions:
             self.revisions.append(revision)
 
+    def end_with_losses(self) -> None:
+        """Forget what was measured of steps whose losses have not come."""
+        taken = len(self.losses)
+        self.measured = [entry for entry in self.measured if entry[0] <= taken]
+        self.captures = [capture for capture in self.captures if capture.step <= taken]
+        if self.alarm_step is not None and self.alarm_step > taken:
+            self.alarm_step = None
+
     def final_loss(self) -> tuple[float | None, int]:
         """Mean loss of the last steps, and how many they are."""
         last = self.losses[-FINAL_STEPS:]

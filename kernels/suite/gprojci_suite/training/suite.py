@@ -25,6 +25,8 @@ POLL_SECONDS = 0.1
 REPORT_SECONDS = 20.0
 PATIENCE_SECONDS = 60.0
 """How long a process may take to save and end when it is asked to."""
+TAIL_BYTES = 2000
+"""How much of what a process said its report keeps where it died."""
 STORY = "setup.json"
 CAPTURES = "captures"
 
@@ -303,6 +305,9 @@ def _last_line(item: _Process) -> str:
 
 
 def _tail(folder: Path) -> str:
+    """The last line that a run's process said, and below it the last lines."""
     with (folder / files.LOG).open("rb") as log:
-        log.seek(max(0, log.seek(0, 2) - 2000))
-        return log.read().decode(errors="replace")
+        begin = max(0, log.seek(0, 2) - TAIL_BYTES)
+        log.seek(begin)
+        lines = log.read().decode(errors="replace").splitlines()[1 if begin else 0 :]
+    return "\n".join([*lines[-1:], *lines]) or "it said nothing"

@@ -8,6 +8,7 @@ import torch
 from gprojci_suite.child import die_with_parent
 from gprojci_suite.contract import codec
 from gprojci_suite.contract.training import TrainingRun
+from gprojci_suite.contract.vocabulary import TrainingStatus
 from gprojci_suite.ending import Ending
 from gprojci_suite.entry import Refused, classify, describe
 from gprojci_suite.training import files
@@ -32,13 +33,11 @@ def main(settings_file: str, parent: str) -> None:
 
 
 def _failed(settings: RunSettings, run: Run | None, error: Exception) -> TrainingRun:
-    unsupported = classify(error) == "unsupported"
-    detail = describe(error)
-    if isinstance(error, Refused):
-        unsupported, detail = error.status == "unsupported", error.detail
-    if run is None or not run.series.losses:
-        return not_trained(settings.backend, settings.seed, "unsupported" if unsupported else "failed", detail)
-    return run.found("failed", detail)
+    found, detail = (error.status, error.detail) if isinstance(error, Refused) else (classify(error), describe(error))
+    status: TrainingStatus = "unsupported" if found == "unsupported" else "failed"
+    if run is None:
+        return not_trained(settings.backend, settings.seed, status, detail)
+    return run.broken_off(status, detail)
 
 
 if __name__ == "__main__":
