@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -48,6 +49,23 @@ def test_duration(value: float, text: str) -> None:
 )
 def test_ratio(value: float, text: str) -> None:
     assert formatting.ratio(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (3.14159, "3.14"),
+        (11243.7, "11,244"),
+        (4096.0, "4,096"),
+        (2.24109e17, "2.24e+17"),
+        (10**12, "1,000,000,000,000"),
+        (math.inf, "∞"),
+    ],
+)
+def test_number(value: float | None, text: str) -> None:
+    assert formatting.number(value) == text
 
 
 def test_signed_percent() -> None:

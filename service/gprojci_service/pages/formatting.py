@@ -75,14 +75,14 @@ def by_unit(value: float | None, unit: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """A plain number with three sensible digits and thousands separators."""
+    """A plain number with three sensible digits and thousands separators; of a billion on its power of ten."""
     if value is None:
         return DASH
-    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e9):
         return f"{value:,.0f}"
     if not math.isfinite(value):
         return percent(value).rstrip("%")
-    if abs(value) >= 100:
+    if 100 <= abs(value) < 1e9:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
