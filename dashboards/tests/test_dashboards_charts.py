@@ -335,6 +335,13 @@ def test_training_curves_share_steps_and_legend_and_show_who_ended_early() -> No
     assert len({trace["line"]["color"] for trace in parts.data[:8]}) == 8
 
 
+def test_the_norms_of_a_run_that_explodes_are_written_by_powers_of_ten() -> None:
+    line = training_curves.Line("fa3", (2, 4), *(((20.0, 2.2e17),) * 3))
+    panels = (training_curves.Panel("Gradient norm", "number", (line,)),)
+    figure = json.loads(training_curves.figure(training_curves.CurvesData(panels)).to_json())
+    assert figure["layout"]["yaxis"]["ticktext"][:5:2] == ["10", "100,000", "1e+09"]
+
+
 def test_ratios_that_lie_far_apart_get_a_logarithmic_axis() -> None:
     near = paired_ratios.Comparison("near", (1.0, 1.1), 1.05, 1.0, 1.1)
     far = paired_ratios.Comparison("far", (14.0, 15.0), 14.5, 14.0, 15.0, void_pairs=2, processes=5)

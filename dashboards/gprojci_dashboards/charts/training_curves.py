@@ -69,7 +69,7 @@ def shown(value: float, unit: Unit) -> str:
         return percent(value)
     if not math.isfinite(value):
         return percent(value).rstrip("%")
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    text = f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
     return f"{text}×" if unit == "ratio" else text.replace("-", "−", 1)
 
 
