@@ -23,7 +23,8 @@ serve: $(VENV)/ready ## Start everything on this machine (PORT=8000), data in gp
 	$(BIN)/gprojci serve --port $(PORT)
 
 test: $(VENV)/ready browser ## Run all tests (PYTEST_ARGS="-k name" for some)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile \
+		--no-loadscope-reorder $(PYTEST_ARGS)
 
 test-faults: $(VENV)/ready ## Kill each process at each step of a job, and all other faults (some minutes; `make test` does a part)
 	ALL_FAULTS=1 $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)

@@ -39,6 +39,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test's own limit must come before the one that ends the whole process."""
+    last = float(config.getini("faulthandler_timeout"))
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        if mark is not None and mark.args[0] >= last:
+            raise pytest.UsageError(f"{item.nodeid}: its limit must be below faulthandler_timeout, {last:g} s")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment() -> Iterator[None]:
     """No GPROJCI_ setting of the developer's shell leaks into a test."""
