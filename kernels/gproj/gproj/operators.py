@@ -75,13 +75,17 @@ def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_rest: Any) -> tuple[Tenso
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, cu_seqlens_q, cu_seqlens_k, *ctx.settings = inputs
     ctx.mark_non_differentiable(*output[1:])
+    # Else autograd fills zeros for the gradient of every statistic, one of them as large as q, in each backward.
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(q, k, v, *output, cu_seqlens_q, cu_seqlens_k)
 
 
-def _differentiate(ctx: Any, grad: Tensor, *_of_statistics: Any) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, grad: Tensor | None, *_of_statistics: None) -> tuple[Tensor | None, ...]:
     *tensors, cu_seqlens_q, cu_seqlens_k = ctx.saved_tensors
-    dq, dk, dv = backward(grad, *tensors, cu_seqlens_q, cu_seqlens_k, *ctx.settings)
-    return dq, dk, dv, *(None,) * (2 + len(ctx.settings))
+    wanted = (None, None, None)
+    if grad is not None:
+        wanted = backward(grad, *tensors, cu_seqlens_q, cu_seqlens_k, *ctx.settings)
+    return *wanted, *(None,) * (2 + len(ctx.settings))
 
 
 forward.register_autograd(_differentiate, setup_context=_setup_context)

@@ -2,11 +2,13 @@
 
 from importlib.util import find_spec
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from gproj import UnsupportedInput, attention, attention_varlen, routed_sdpa
@@ -97,6 +99,37 @@ def test_only_what_needs_a_gradient_gets_one(device: str) -> None:
     o = attention(q, k.detach(), v.detach())
     assert torch.equal(*(torch.autograd.grad(x, q, grad)[0] for x in (o, attention(q, k, v))))
     assert not attention(q.detach(), k.detach(), v.detach()).requires_grad
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_backward_fills_nothing_for_what_only_it_reads(method: str, device: str) -> None:
+    class Asked(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func)
+            return func(*args, **kwargs or {})
+
+    asked: list[Any] = []
+    leaves, grad = draw(1, 1, 1, 4, 4, 8, device=device)
+    o = attention(*leaves, method=method)
+    with Asked():
+        torch.autograd.grad(o, leaves, grad)
+    assert torch.ops.gproj.backward.default in asked
+    assert torch.ops.aten.zeros.default not in asked
+
+
+def test_no_gradient_of_o_is_none_of_its_inputs(device: str) -> None:
+    class Forgets(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> None:
+            return None
+
+    leaves, grad = draw(1, 1, 1, 4, 4, 8, device=device)
+    o: Tensor = Forgets.apply(attention(*leaves))  # type: ignore[no-untyped-call]
+    assert torch.autograd.grad(o, leaves, grad, allow_unused=True) == (None, None, None)
 
 
 def test_routed_sdpa(device: str) -> None:
