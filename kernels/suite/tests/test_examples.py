@@ -121,16 +121,18 @@ def test_the_loss_parts_where_a_wrong_dq_meets_far_keys_and_a_cold_softmax(name:
             assert (abs(above) < 0.1, norm < 5, error < 0.005) == (True, True, True)
 
 
-def test_the_fastest_tenth_of_the_steps_agrees_between_runs_where_the_median_does_not() -> None:
+def test_a_step_takes_as_much_longer_as_its_attention_where_the_host_keeps_up() -> None:
     runs = training("h200-training-filled")
+    assert {run.status for run in runs.values()} == {"completed"}
     median = {key: run.step_seconds or 0.0 for key, run in runs.items()}
     fast = {key: run.fast_step_seconds or 0.0 for key, run in runs.items()}
-    for backend in ("fa3", "gproj", "zerosum", "fp32-fast"):
-        assert fast[backend, 0] == pytest.approx(fast[backend, 1], rel=0.01)
-    assert median["zerosum", 1] / median["zerosum", 0] > 1.1
+    # Of fa3's third run and of gproj's second and third the host was late, in the median of the steps at least.
+    assert all(median[key] > 1.035 * fast["fa3", 0] for key in (("fa3", 2), ("gproj", 1), ("gproj", 2)))
+    assert 1.02 < median["gproj", 0] / median["fa3", 0] < 1.025
+    assert all(1.01 < median["zerosum", seed] / median["fa3", seed] < 1.015 for seed in (0, 1))
     for backend in ("gproj", "zerosum"):
-        for seed in (0, 1):
-            assert 1.02 < fast[backend, seed] / fast["fa3", seed] < 1.03
+        assert fast[backend, 0] == pytest.approx(fast[backend, 1], rel=0.01)
+        assert 1.0 < fast[backend, 0] / fast["fa3", 0] < 1.03
 
 
 def test_a_wrong_dk_alone_lets_the_keys_drift_on() -> None:

@@ -27,6 +27,7 @@ from gprojci_suite.contract.training import (
 from gprojci_suite.ending import Ending
 from gprojci_suite.training import data, files
 from gprojci_suite.training.model import Transformer, parts
+from gprojci_suite.training.optimizers import Optimizers
 from gprojci_suite.training.run import NO_END, Run, RunSettings
 
 SETUP = TrainingSetup(
@@ -372,6 +373,23 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert {run.backend: run.status for run in both.runs} == {"fp32": "completed", "fp32-fast": "completed"}
     assert next(run for run in both.runs if run.backend == "fp32") == runs["fp32"]
     assert "--with-runs-of" not in both.repro
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_replayed_steps_are_those_of_muon() -> None:
+    def weights(*, replay: bool) -> list[Tensor]:
+        model = Transformer(TrainingModel(2, 64, 2, 32, "learned", ("q", "k", "v"))).to("cuda")
+        optimizers = Optimizers(model, TrainingOptimizer(0.02, 0.003, warm_up=3), replay=replay)
+        draw = torch.Generator("cuda").manual_seed(0)
+        for step in range(1, 9):
+            optimizers.zero_grad()
+            factors = [torch.randn(p.shape, generator=draw, device="cuda") for p in model.parameters()]
+            loss = torch.stack([(p * f).sum() for p, f in zip(model.parameters(), factors, strict=True)]).sum()
+            torch.autograd.backward(loss)
+            optimizers.step(step)
+        return list(model.parameters())
+
+    assert all(torch.equal(*pair) for pair in zip(weights(replay=True), weights(replay=False), strict=True))
 
 
 @pytest.mark.parametrize(

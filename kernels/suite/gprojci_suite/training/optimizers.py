@@ -1,4 +1,8 @@
-"""Muon for the hidden matrices, AdamW for the rest, a linear warm-up for both, and QK-clip."""
+"""Muon for the hidden matrices, AdamW for the rest, a linear warm-up for both, and QK-clip.
+
+`torch.optim.Muon` goes matrix by matrix in small launches. On CUDA they are captured once and replayed as a graph, or
+the host would set the time of a step, and of what the backends differ by nothing would be seen.
+"""
 
 import torch
 from torch import Tensor
@@ -19,10 +23,49 @@ def check(settings: TrainingOptimizer) -> None:
         raise EnvironmentFault(f"torch {torch.__version__} has no Muon; use torch 2.9 or newer, or --no-muon")
 
 
-class Optimizers:
-    """Both optimisers of a model."""
+class Replayed:
+    """The steps of an optimiser on CUDA, one graph from the second with the same rates on.
 
-    def __init__(self, model: Transformer, settings: TrainingOptimizer) -> None:
+    A graph has what it was captured with: rates, and the places of parameters, gradients and state. So gradients are
+    zeroed and never replaced, and a state is restored before the first step.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self._rates: list[object] = []
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def step(self) -> None:
+        """Take one step."""
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        if rates != self._rates:
+            self._rates, self._graph = rates, None
+            self.optimizer.step()
+            return
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self.optimizer.step()
+        self._graph.replay()
+
+    def zero_grad(self) -> None:
+        """Zero all gradients where they are."""
+        parameters = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if gradients:
+            torch._foreach_zero_(gradients)
+
+
+class Optimizers:
+    """Both optimisers of a model.
+
+    Args:
+        model: on its device.
+        settings: rates and their like.
+        replay: on CUDA, take Muon's steps as a graph.
+    """
+
+    def __init__(self, model: Transformer, settings: TrainingOptimizer, *, replay: bool = True) -> None:
         self.warm_up = settings.warm_up
         self.rates: list[tuple[dict[str, object], float]] = []
         hidden, biases, rest = _sorted(model)
@@ -31,6 +74,8 @@ class Optimizers:
             rate = settings.adamw_rate if settings.bias_rate is None else settings.bias_rate
             groups.append({"params": biases, "lr": rate})
         self.all: list[Optimizer] = []
+        self._stepped: list[Optimizer | Replayed] = []
+        on_cuda = rest[0].device.type == "cuda"
         if settings.muon_rate is None:
             groups.append({"params": hidden, "lr": settings.adamw_rate})
         else:
@@ -38,8 +83,10 @@ class Optimizers:
                 hidden, lr=settings.muon_rate, momentum=settings.momentum, weight_decay=settings.weight_decay
             )
             self.all.append(muon)
-        fused = rest[0].device.type == "cuda"
-        self.all.append(torch.optim.AdamW(groups, betas=BETAS, weight_decay=settings.weight_decay, fused=fused))
+            self._stepped.append(Replayed(muon) if on_cuda and replay else muon)
+        adamw = torch.optim.AdamW(groups, betas=BETAS, weight_decay=settings.weight_decay, fused=on_cuda)
+        self.all.append(adamw)
+        self._stepped.append(adamw)
         self.rates = [(group, float(group["lr"])) for one in self.all for group in one.param_groups]
 
     def step(self, number: int) -> None:
@@ -47,13 +94,13 @@ class Optimizers:
         share = min(1.0, number / self.warm_up) if self.warm_up else 1.0
         for group, rate in self.rates:
             group["lr"] = rate * share
-        for one in self.all:
+        for one in self._stepped:
             one.step()
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
-        for one in self.all:
-            one.zero_grad(set_to_none=True)
+        for one in self._stepped:
+            one.zero_grad()
 
     def state(self) -> list[dict[str, object]]:
         """What `restore` takes."""

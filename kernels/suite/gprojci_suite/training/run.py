@@ -182,7 +182,7 @@ class Run:
 
     def _step(self, step: int, measured: bool) -> None:
         sizes = (self.setup.data.batch, self.setup.model.sequence)
-        tokens, targets = (part.to(self.device) for part in self.data.batch(self.settings.seed, step, *sizes))
+        tokens, targets = (self._moved(part) for part in self.data.batch(self.settings.seed, step, *sizes))
         clip = self.setup.model.qk_clip
         self.attention.seen = {} if measured or clip is not None else None
         self.optimizers.zero_grad()
@@ -196,6 +196,10 @@ class Run:
         self.optimizers.step(step)
         if clip is not None:
             self._clip(clip)
+
+    def _moved(self, part: Tensor) -> Tensor:
+        """A batch on the device. A copy from memory that is not pinned may wait for the GPU, which then idles."""
+        return part.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else part.to(self.device)
 
     def _clip(self, limit: float) -> None:
         for layer, record in (self.attention.seen or {}).items():
