@@ -12,9 +12,10 @@ from dataclasses import replace
 import pytest
 import training_example as example
 from click.testing import CliRunner
+from sqlalchemy import select
 
 from gprojci_service.cli import cli
-from gprojci_service.models import TrainingRun
+from gprojci_service.models import Notification, NotificationChannel, Project, TrainingRun
 from gprojci_service.training import service as training
 from gprojci_service.training.losses import Losses, parts_from
 from gprojci_service.training.summary import Spread, furthest, largest, summaries
@@ -279,6 +280,53 @@ def test_a_training_is_checked_and_what_cannot_be_told_is_wrong(at_service, tmp_
     lost = _written(tmp_path / "lost.json", example.report((lost, calm[0]), "lost").dumps())
     assert at_service("send", lost).exit_code == 0
     assert at_service("check", "lost").output.startswith("mine: 1 failed; its loss cannot be compared; its dQ was not")
+
+
+def test_a_check_tells_the_channels_of_a_project_where_anything_is_wrong(at_service, service, tmp_path):
+    fa3, other, *calm = example.report().runs
+    half = replace(calm[0], backend="half", status="failed", detail="it died")
+    file = _written(tmp_path / "t.json", example.report((fa3, other, *calm, half)).dumps())
+    assert at_service("send", file).exit_code == 0
+    unknown = at_service("check", "keybias", "--tell", "o/r")
+    assert (unknown.exit_code, "o/r" in unknown.output) == (2, True)
+    with service.context.database.session(writes=True) as session:
+        project = Project(name="o/r", clone_url="https://github.com/o/r.git")
+        session.add(project)
+    alone = at_service("check", "keybias", "--tell", "o/r")
+    assert "told: nobody: no channel of o/r takes training.wrong" in alone.output
+    with service.context.database.session(writes=True) as session:
+        shared = {"project_id": project.id, "kind": "webhook", "url": "https://example.org/", "secret": "whsec_"}
+        for name, events in (("night", None), ("gate", ["gate.failed"])):
+            session.add(
+                NotificationChannel(name=name, events=events, minimum_severity="warning", **shared),
+            )
+    fine = at_service("check", "keybias", "--backend", "fp32", "--tell", "o/r")
+    assert (fine.exit_code, "told" in fine.output) == (0, False)
+    assert at_service("check", "keybias").exit_code == 1  # told nobody, unasked
+    wrong = at_service("check", "keybias", "--tell", "o/r")
+    assert (wrong.exit_code, wrong.output.splitlines()[-2]) == (1, "told: night")
+    with service.context.database.session(writes=False) as session:
+        (row,) = session.scalars(select(Notification))
+    assert (row.event, row.body["data"]) == (
+        "training.wrong",
+        {
+            "project": "o/r",
+            "severity": "warning",
+            "title": "training keybias: emulated-fa3: dQ error in the end 102%, limit 1% (also wrong: half)",
+            "url": "/training/keybias",
+            "training": "keybias",
+            "wrong": {"emulated-fa3": ["dQ error in the end 102%, limit 1%"], "half": ["1 failed"]},
+        },
+    )
+
+
+@pytest.mark.parametrize("limit", [{"loss": "nan"}, {"dq_error": "inf"}, {"loss": "much"}])
+def test_a_limit_of_a_check_is_a_number(service, limit):
+    assert put(service, example.report()).status_code == 201
+    path = "/api/v1/training/keybias/check"
+    assert service.client.get(path, params=limit).status_code == 422
+    told = service.client.post(path, json={"project": "o/r", **limit}, headers=service.write_headers)
+    assert told.status_code == 422
 
 
 def test_the_command_says_which_file_is_wrong(at_service, tmp_path):

@@ -8,5 +8,6 @@ EVENTS = {
     "regression.opened": "a regression is new",
     "regression.reopened": "a fixed regression is back",
     "regression.fixed": "a regression is fixed",
+    "training.wrong": "a training's check found something wrong and was asked to tell",
     "channel.test": "somebody asked for a test of the channel; goes to that one whatever it asked for",
 }

@@ -108,11 +108,15 @@ def publish(
     title: str,
     path: str,
     facts: dict[str, Any],
-) -> None:
-    """Puts an event into the outbox of every channel of the project that asked for it; `path` is of its page."""
-    for channel in repository.channels(session, project.id):
-        if _wants(channel, event, severity):
-            _enqueue(session, project, channel, event, severity, title, path, facts)
+) -> list[str]:
+    """Puts an event into the outbox of every channel of the project that asked for it; `path` is of its page.
+
+    Returns the names of those channels.
+    """
+    told = [channel for channel in repository.channels(session, project.id) if _wants(channel, event, severity)]
+    for channel in told:
+        _enqueue(session, project, channel, event, severity, title, path, facts)
+    return [channel.name for channel in told]
 
 
 def _wants(channel: NotificationChannel, event: str, severity: str) -> bool:

@@ -266,37 +266,24 @@ def _spread(value: dict[str, Any] | None, words: Any) -> str:
 @click.option(
     "--dq-error", default=ALARM, show_default=True, help="Largest error of dQ in any head in the end, a fraction."
 )
+@click.option("--tell", metavar="OWNER/NAME", help="Tell the channels of this project where anything is wrong.")
 @click.pass_obj
-def training_check(client: httpx.Client, name: str, backends: tuple[str, ...], loss: float, dq_error: float) -> None:
+def training_check(
+    client: httpx.Client, name: str, backends: tuple[str, ...], loss: float, dq_error: float, tell: str | None
+) -> None:
     """Says what is wrong with a training, seed by seed the worst; exit code 1 if anything is."""
-    found = call(client, "GET", f"{_path(name)}/summary")
-    there = {each["backend"]: each for each in found["backends"]}
-    if unknown := [backend for backend in backends if backend not in there]:
-        raise click.UsageError(f"{name} has no runs of {', '.join(unknown)}; it has {', '.join(there)}")
-    against = there.get(found["reference"])
-    chosen = backends or [backend for backend in there if backend != found["reference"]]
-    wrong = {backend: list(_wrong(there[backend], against, loss, dq_error)) for backend in chosen}
-    lines = [f"{backend}: {'; '.join(said) or 'nothing is wrong'}" for backend, said in wrong.items()]
-    show({"name": name, "wrong": wrong}, [*lines, page(client, f"/training/{name}")])
-    sys.exit(1 if any(wrong.values()) else 0)
-
-
-def _wrong(each: dict[str, Any], against: dict[str, Any] | None, loss: float, dq_error: float) -> Iterator[str]:
-    """What is wrong with a backend of a summary, of which `against` is the reference; what cannot be told is."""
-    for status, count in each["statuses"].items():
-        if status != "completed":
-            yield f"{count} {status.replace('_', ' ')}"
-    if each is not against:
-        if alone := sorted({*each["seeds"]} - {*(against["seeds"] if against else ())}):
-            yield f"no FP32 run stands beside seed {', '.join(map(str, alone))}"
-        elif each["loss_difference"] is None:
-            yield "its loss cannot be compared"
-        if each["loss_difference"] is not None and not (above := float(each["loss_difference"]["high"])) <= loss:
-            yield f"its loss ends {above:.4f} above that of FP32, limit {loss:g}"
-    if each["final_dq_error"] is None:
-        yield "its dQ was not measured"
-    elif not (error := float(each["final_dq_error"]["high"])) <= dq_error:
-        yield f"dQ error in the end {fraction(error)}, limit {fraction(dq_error)}"
+    asked: dict[str, Any] = {"backend": list(backends), "loss": loss, "dq_error": dq_error}
+    if tell is None:
+        found = call(client, "GET", f"{_path(name)}/check", params=asked)
+    else:
+        found = call(client, "POST", f"{_path(name)}/check", json={"project": tell, **asked})
+    wrong = any(found["wrong"].values())
+    lines = [f"{backend}: {'; '.join(said) or 'nothing is wrong'}" for backend, said in found["wrong"].items()]
+    if wrong and tell is not None:
+        nobody = f"nobody: no channel of {tell} takes training.wrong; `gprojci notification add` makes one"
+        lines.append(f"told: {', '.join(found['told']) or nobody}")
+    show(found, [*lines, page(client, f"/training/{name}")])
+    sys.exit(1 if wrong else 0)
 
 
 @training.command("export")

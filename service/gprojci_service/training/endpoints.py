@@ -14,8 +14,18 @@ from gprojci_service.access import audit
 from gprojci_service.access.service import SessionDep, authorize_upload, require_read, require_write
 from gprojci_service.models import Training, TrainingRun
 from gprojci_service.request_body import read_report
-from gprojci_service.training import export, repository, service, summary
-from gprojci_service.training.schemas import BackendOut, RunOut, SummaryOut, TakenOut, TrainingName, TrainingOut
+from gprojci_service.training import check, export, repository, service, summary
+from gprojci_service.training.schemas import (
+    BackendOut,
+    CheckOut,
+    CheckTold,
+    Limit,
+    RunOut,
+    SummaryOut,
+    TakenOut,
+    TrainingName,
+    TrainingOut,
+)
 from gprojci_suite.contract.training import reference
 
 router = APIRouter(prefix="/training", tags=["training"])
@@ -81,6 +91,27 @@ def get_summary(session: SessionDep, name: Name) -> SummaryOut:
     found = summary.summaries(service.report(session, service.get(session, name)))
     backends = [BackendOut.model_validate(entry) for entry in found]
     return SummaryOut(name=name, reference=reference(each.backend for each in found), backends=backends)
+
+
+@router.get("/{name}/check", dependencies=[READ])
+def check_training(
+    session: SessionDep,
+    name: Name,
+    backend: Annotated[list[str], Query(max_length=100)] = [],  # noqa: B006
+    loss: Limit = summary.PARTED,
+    dq_error: Limit = summary.ALARM,
+) -> CheckOut:
+    """What is wrong with it, of each backend its worst seed; what cannot be told is. All backends but FP32's, or those
+    named; `loss` in nats, `dq_error` a fraction."""
+    found = summary.summaries(service.report(session, service.get(session, name)))
+    return CheckOut(name=name, wrong=check.wrong(name, found, backend, loss, dq_error))
+
+
+@router.post("/{name}/check", dependencies=[WRITE])
+def tell_of_training(session: SessionDep, name: Name, body: CheckTold) -> CheckOut:
+    """The same, and where something is wrong the channels of a project are told (`training.wrong`)."""
+    checked = check_training(session, name, body.backend, body.loss, body.dq_error)
+    return checked.model_copy(update={"told": service.tell(session, body.project, name, checked.wrong)})
 
 
 @router.get("/{name}/series.csv", dependencies=[READ], response_class=StreamingResponse, responses={200: _CSV})

@@ -6,7 +6,9 @@ import math
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from gprojci_service.training.summary import ALARM, PARTED
 
 TrainingName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """As the contract has it."""
@@ -61,6 +63,26 @@ class SummaryOut(BaseModel):
     name: str
     reference: str | None
     backends: list[BackendOut]
+
+
+Limit = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class CheckTold(BaseModel):
+    """A check whose findings the channels of a project are told of."""
+
+    project: str = Field(description="Full name, `owner/name`.")
+    backend: list[str] = Field([], max_length=100, description="Backends to check; left out: all but FP32's.")
+    loss: Limit = Field(PARTED, description="Most nats that a loss may end above FP32's with the same seed.")
+    dq_error: Limit = Field(ALARM, description="Largest error of dQ in any head in the end, a fraction.")
+
+
+class CheckOut(BaseModel):
+    """What is wrong with each backend, nothing where its list is empty; `told` are the channels that are told of it."""
+
+    name: str
+    wrong: dict[str, list[str]]
+    told: list[str] = []
 
 
 class RunOut(BaseModel):

@@ -16,6 +16,8 @@ from sqlalchemy.orm import Session
 
 from gprojci_service.errors import Conflict, InvalidRequest, PayloadTooLarge, TrainingNotFound
 from gprojci_service.models import Training, TrainingRun, now
+from gprojci_service.notifications import service as notifications
+from gprojci_service.projects import service as projects
 from gprojci_service.training import repository
 from gprojci_suite.contract import ContractError, codec
 from gprojci_suite.contract.training import MAX_RUNS, TrainingReport
@@ -229,6 +231,29 @@ def report(session: Session, training: Training) -> TrainingReport:
             f"{training.name} has a format that this version does not read ({error}); it is kept: go back to the "
             "version that took it, or remove it and send it again"
         ) from error
+
+
+def tell(session: Session, project: str, name: str, wrong: dict[str, list[str]]) -> list[str]:
+    """Tells the channels of a project what is wrong with a training; returns the names of those that are told.
+
+    Raises:
+        ProjectNotFound: there is no such project.
+    """
+    told = projects.get(session, project)
+    found = {backend: said for backend, said in wrong.items() if said}
+    if not found:
+        return []
+    first, *others = found
+    more = f" (also wrong: {', '.join(others)})" if others else ""
+    return notifications.publish(
+        session,
+        told,
+        "training.wrong",
+        severity="warning",
+        title=f"training {name}: {first}: {'; '.join(found[first])}{more}",
+        path=f"/training/{name}",
+        facts={"training": name, "wrong": found},
+    )
 
 
 def remove(session: Session, name: str) -> None:
