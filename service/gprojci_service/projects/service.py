@@ -30,9 +30,7 @@ def get(session: Session, name: str) -> Project:
     """
     project = repository.by_name(session, name)
     if project is None:
-        raise ProjectNotFound(
-            f"no project {name!r}; a webhook of the repository or `POST /api/v1/projects` registers it"
-        )
+        raise ProjectNotFound(f"no project {name!r}; a webhook of the repository or `gprojci project add` registers it")
     return project
 
 
