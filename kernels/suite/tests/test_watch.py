@@ -211,6 +211,42 @@ def test_the_loop_computes_what_it_computed() -> None:
     assert len(watcher.readings) == 8
 
 
+class Shared(nn.Module):
+    """Keys of one layer in the calls of two, and the queries outside of attention too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.projections = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, 32) to a scalar."""
+        k, *queries = (projection(x)[:, None] for projection in self.projections)
+        o = x[:, None]
+        for q in queries:
+            o = o + functional.scaled_dot_product_attention(q, k, value=k, is_causal=True) + 5 * q
+        return o.square().mean()
+
+
+def test_a_gradient_is_that_of_its_call_alone(caplog: pytest.LogCaptureFixture) -> None:
+    model = Shared()
+    plain = trained(Shared(), 1, None)
+    watcher = watch(model, every=1, dk=True)
+    watched = trained(model, 1, None)
+    watcher.close()
+    assert max(max(reading.error, reading.dk_error or 0.0) for reading in watcher.readings) < 1e-5
+    assert (len(watcher.readings), caplog.records) == (2, [])
+    # Sums of the gradients of several uses, in another order.
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(plain, watched, strict=True))
+
+
+def test_a_function_that_names_no_parameters_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    watcher = watch(Model(0.0, "sdpa"), every=1, wrap=["torch._C._nn:scaled_dot_product_attention"])
+    trained(watcher._model, 1)
+    watcher.close()
+    assert "cannot be watched" in caplog.text
+
+
 @pytest.mark.parametrize("compiled", [lambda m: torch.compile(m, backend="aot_eager"), lambda m: m])
 def test_a_compiled_model(compiled: Callable[[nn.Module], nn.Module]) -> None:
     model = Model(40.0, "sdpa")
@@ -221,6 +257,61 @@ def test_a_compiled_model(compiled: Callable[[nn.Module], nn.Module]) -> None:
     trained(outer, 6)
     watcher.close()
     assert [(reading.step, reading.layer) for reading in watcher.readings] == [(3, 0), (3, 1), (6, 0), (6, 1)]
+
+
+class Masked(nn.Module):
+    """One tensor as q, k and v of attention: masked, with dropout, cut off, or by no function that is watched."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.projection = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, 16) to a scalar."""
+        q = self.projection(x)[:, None]
+        if self.how == "unfused":
+            return ((q @ q.mT).softmax(-1) @ q).sum()
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool) if self.how == "mask" else None
+        dropout = 0.1 if self.how == "dropout" else 0.0
+        o = functional.scaled_dot_product_attention(q, q, q, mask, dropout, is_causal=self.how == "causal")
+        if self.how == "detached":
+            o = o.detach() + functional.scaled_dot_product_attention(q, q, q)
+        return o.sum()
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("mask", "step 2: of 1 attention calls 1 cannot be watched, and nothing will warn of them: "),
+        ("mask", "scaled_dot_product_attention: a mask is given that is not the causal one (1)"),
+        ("dropout", "scaled_dot_product_attention: dropout is on (1)"),
+        (
+            "detached",
+            "of 2 attention calls 1 cannot be watched, and nothing will warn of them: its gradient has not",
+        ),
+        ("unfused", "step 2: no attention call was seen, and nothing will warn of any: name the function"),
+        ("causal", ""),
+    ],
+)
+def test_an_alarm_that_is_off_says_so_once(how: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
+    model = Masked(how)
+    watcher = watch(model, every=2)
+    for _ in range(6):
+        model(torch.randn(2, 8, 16)).backward()
+    watcher.close()
+    assert [told in record.getMessage() for record in caplog.records] == ([True] if told else [])
+    assert {record.levelname for record in caplog.records} <= {"WARNING"}
+
+
+def test_a_pass_that_was_not_finished_tells_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    model = Masked("causal")
+    watcher = watch(model, every=1)
+    with pytest.raises(RuntimeError):
+        model(torch.randn(2, 8, 5))
+    model(torch.randn(2, 8, 16)).backward()
+    watcher.close()
+    assert (len(watcher.readings), caplog.records) == (1, [])
 
 
 def test_what_is_not_training_is_not_counted() -> None:

@@ -27,6 +27,7 @@ NAMES = {
     "dropout": ("dropout_p", "dropout"),
 }
 """What the parameters of attention functions are called."""
+QKV = frozenset(name for part in ("q", "k", "v") for name in NAMES[part])
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "window_size": (None, (-1, -1), (None, None), [-1, -1]),
     "softcap": (None, 0, 0.0),
@@ -144,8 +145,9 @@ def watching(
 ) -> Iterator[None]:
     """Let `saw` have target, function, arguments and result of every call of the loaded targets.
 
-    Of calls within such a call only the outermost is seen. Compiled code, which would not call what stands in the
-    functions' place, runs eagerly meanwhile.
+    Of calls within such a call only the outermost is seen. Its q, k and v are views of what was given, so that their
+    gradients are those of the call alone, whatever else is made of the tensors. Compiled code, which would not call
+    what stands in the functions' place, runs eagerly meanwhile.
     """
     inside = False
 
@@ -156,6 +158,7 @@ def watching(
             if inside:
                 return original(*args, **kwargs)
             inside = True
+            args, kwargs = _viewed(target, original, args, kwargs)
             try:
                 result = original(*args, **kwargs)
             finally:
@@ -176,10 +179,30 @@ def watching(
             patches.undo()
 
 
+def _viewed(
+    target: Target, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with views in place of q, k and v."""
+
+    def view(name: str, value: Any) -> Any:
+        plain = name in QKV and type(value) in (Tensor, torch.nn.Parameter) and not value.is_nested
+        return value.view_as(value) if plain and value.requires_grad else value
+
+    first = tuple(view(name, value) for name, value in zip(_parameters(target, function), args, strict=False))
+    return (*first, *args[len(first) :]), {name: view(name, value) for name, value in kwargs.items()}
+
+
 def by_name(target: Target, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call by the names of its parameters."""
-    names = target.parameters or tuple(inspect.signature(function).parameters)
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+    return {**dict(zip(_parameters(target, function), args, strict=False)), **kwargs}
+
+
+def _parameters(target: Target, function: Function) -> tuple[str, ...]:
+    """Names of the positional parameters; none where neither target nor function tells them."""
+    try:
+        return target.parameters or tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
 
 
 def name_of(what: str, given: Mapping[str, Any]) -> str:

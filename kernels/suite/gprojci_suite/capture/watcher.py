@@ -12,6 +12,7 @@ watcher.close()
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,9 @@ LOGGER = logging.getLogger("gprojci_suite.watch")
 AGAIN = 2.0
 """A layer that has been warned of is worth another warning once its error has grown by this factor."""
 DRIFTED = "which must not move it: the keys have drifted from zero, and their offset leaks into the gradient"
+REASONS = 3
+"""Reasons named, of those for which calls are left out."""
+UNSEEN = "no attention call was seen, and nothing will warn of any: name the function that computes it with wrap"
 SATURATED = "so it is not the keys' offset: its rows are saturated, or the kernel is wrong"
 
 
@@ -80,8 +84,9 @@ def watch(
     rows of the first sequence of the batch (`capture.rows`), and the call is repeated after the backward pass with keys
     moved by a vector that must not move dq (`capture.response`). Where error or response of a head exceed `warn_at`,
     the logger `gprojci_suite.watch` warns, once per layer and again when they have doubled; of dk apart from dq. Other
-    forward passes run as they are. Calls that cannot be repeated (dropout, masks other than causal) are logged at the
-    level of debugging and left out; nothing here stops the loop.
+    forward passes run as they are; in a watched one the gradients of a tensor that is used beside attention too may be
+    summed in another order. Calls that cannot be repeated (dropout, masks other than causal) are left out, and the
+    logger warns once that nothing will warn of them, and why; nothing here stops the loop.
 
     Args:
         model: what the loop calls, compiled or wrapped as it will be.
@@ -120,6 +125,10 @@ class Watcher:
         self._warned: dict[tuple[str, int], float] = {}
         self._passes = 0
         self._calls: list[WatchedCall] = []
+        self._left_out: Counter[str] | None = None
+        """Reasons with their calls, of the pass that is being watched; None between two."""
+        self._told = False
+        """Whether the loop's owner knows that calls are left out."""
         # A module compiled in place is called through this attribute; any other through `forward`.
         in_place = getattr(model, "_compiled_call_impl", None) is not None
         self._attribute = "_compiled_call_impl" if in_place else "forward"
@@ -147,8 +156,13 @@ class Watcher:
         if self._model.training and torch.is_grad_enabled():
             self._passes += 1
             if self._passes % self._every == 0:
-                with watching(self._targets, self._saw):
-                    return self._forward(*args, **kwargs)
+                self._left_out = Counter()
+                try:
+                    with watching(self._targets, self._saw):
+                        return self._forward(*args, **kwargs)
+                except BaseException:
+                    self._left_out = None  # A pass that was not finished tells of none.
+                    raise
         return self._forward(*args, **kwargs)
 
     def _saw(
@@ -157,14 +171,14 @@ class Watcher:
         try:
             self._keep(target, original, args, kwargs, result)
         except Unreadable as reason:
-            LOGGER.debug("not watched: %s: %s", target.where, reason)
+            self._leave_out(f"{target.where.rpartition(':')[2]}: {reason}")
 
     def _keep(
         self, target: Target, original: Function, args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
         o = result[0] if isinstance(result, tuple) else result
         if not isinstance(o, Tensor) or not o.requires_grad:
-            return
+            raise Unreadable("its result needs no gradient")
         given = by_name(target, original, args, kwargs)
         call = read(target, given)
         if not call.q.requires_grad:
@@ -193,14 +207,38 @@ class Watcher:
             _, response = each.worst("response", largest["dq"])
             of_dk = each.worst("dk", largest["dk"]) if "dk" in each.heads else (None, None)
             self._note(Reading(self._passes_read, each.layer, head, error, response, *of_dk))
+        self._tell_of_what_is_left_out(len(found))
 
     def _errors(self, call: WatchedCall) -> Errors | None:
         try:
-            return call.errors(self._passes, dk=self._dk)
+            found = call.errors(self._passes, dk=self._dk)
         # A training run is worth more than its alarm.
         except Exception as problem:  # noqa: BLE001
-            LOGGER.debug("not watched: call %d: %s", call.layer, problem)
+            self._leave_out(f"{type(problem).__name__}: {problem}")
             return None
+        if found is None:
+            self._leave_out("its gradient has not come")
+        return found
+
+    def _leave_out(self, reason: str) -> None:
+        LOGGER.debug("not watched: %s", reason)
+        if self._left_out is not None:
+            self._left_out[reason] += 1
+
+    def _tell_of_what_is_left_out(self, watched: int) -> None:
+        """Once: an alarm that is off must not look like one that is silent."""
+        left_out, self._left_out = self._left_out, None
+        if left_out is None or self._told or (watched and not left_out):
+            return
+        self._told = True
+        if not left_out:
+            LOGGER.warning("step %d: %s", self._passes_read, UNSEEN)
+            return
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in left_out.most_common(REASONS))
+        LOGGER.warning(
+            "step %d: of %d attention calls %d cannot be watched, and nothing will warn of them: %s",
+            *(self._passes_read, watched + left_out.total(), left_out.total(), reasons),
+        )
 
     @property
     def _passes_read(self) -> int:
