@@ -19,7 +19,15 @@ class AttentionResult:
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, do: Tensor, *, causal: bool, softmax_scale: float, rows: int = ROWS
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    do: Tensor,
+    *,
+    causal: bool,
+    softmax_scale: float,
+    mask: Tensor | None = None,
+    rows: int = ROWS,
 ) -> AttentionResult:
     """Float64 reference on the device of the inputs.
 
@@ -33,6 +41,7 @@ def attention(
         do: gradient of o, shaped like q.
         causal: mask aligned to the bottom right; rows that see no key give zeros.
         softmax_scale: factor of the logits.
+        mask: added to the logits, or of bool, True where they count; expands to (batch, heads, seq_q, seq_k).
         rows: query rows at a time, which bounds memory and changes no value beyond float64 rounding.
     """
     batch, heads, seq_q, head_dim = q.shape
@@ -53,7 +62,11 @@ def attention(
             last = torch.arange(start, stop, device=q.device) + seq_k - seq_q
             hidden = torch.arange(seen, device=q.device) > last[:, None]
             scores = scores.masked_fill(hidden.repeat(grouped[2], 1), -torch.inf)
-        p = scores.softmax(-1).nan_to_num(0.0) if causal and seq_q > seq_k else scores.softmax(-1)
+        if mask is not None:
+            part = mask.expand(batch, heads, seq_q, seq_k)[:, :, start:stop, :seen]
+            scores = masked(scores, part.reshape(scores.shape))
+        blind = mask is not None or (causal and seq_q > seq_k)
+        p = scores.softmax(-1).nan_to_num(0.0) if blind else scores.softmax(-1)
         ds = slopes(p, do_rows, values[:, :, :seen])
         shape = (batch, kv_heads, grouped[2], stop - start, head_dim)
         o[:, :, :, start:stop] = (p @ values[:, :, :seen]).view(shape)
@@ -61,6 +74,11 @@ def attention(
         dk[:, :, :seen] += ds.mT @ q_rows * softmax_scale
         dv[:, :, :seen] += p.mT @ do_rows
     return AttentionResult(o.view(q.shape), dq.view(q.shape), dk, dv)
+
+
+def masked(scores: Tensor, mask: Tensor) -> Tensor:
+    """Logits under a mask of their shape: added to them, or of bool, True where they count."""
+    return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
 
 
 def slopes(p: Tensor, do: Tensor, v: Tensor) -> Tensor:

@@ -50,6 +50,26 @@ def test_against_autograd(
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("rows", [3, 256])
+@pytest.mark.parametrize("shape", [(2, 4, 9, 12), (2, 1, 1, 12), (4, 9, 12), (9, 12)])
+@pytest.mark.parametrize("kind", ["bool", "added"])
+def test_under_a_mask_against_autograd(kind: str, shape: tuple[int, ...], rows: int) -> None:
+    q, k, v, do = draw(2, 4, 2, 9, 12, 8)
+    draws = torch.rand(shape, generator=torch.Generator().manual_seed(1))
+    mask = draws > 0.4 if kind == "bool" else torch.where(draws > 0.4, draws, -torch.inf)
+    if shape[-2] > 1:
+        mask[..., 5, :] = False if kind == "bool" else -torch.inf  # a row that sees nothing
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    keys, values = (x.repeat_interleave(2, 1) for x in leaves[1:])
+    added = torch.where(mask, 0.0, -torch.inf) if kind == "bool" else mask
+    p = (leaves[0] @ keys.mT * 0.5 + added.double()).clamp(min=-1e30).softmax(-1)
+    o = (p * (added.double().expand(p.shape) > -torch.inf)) @ values
+    found = reference.attention(q, k, v, do, causal=False, softmax_scale=0.5, mask=mask, rows=rows)
+    wanted = (o.detach(), *torch.autograd.grad(o, leaves, do.double()))
+    for got, right in zip((found.o, found.dq, found.dk, found.dv), wanted, strict=True):
+        torch.testing.assert_close(got, right, rtol=1e-10, atol=1e-12)
+
+
 def test_the_last_query_sees_every_key() -> None:
     q, k, v, do = draw(1, 1, 1, 2, 5, 8)
     causal = reference.attention(q, k, v, do, causal=True, softmax_scale=1.0)

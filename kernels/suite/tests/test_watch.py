@@ -247,6 +247,59 @@ def test_a_function_that_names_no_parameters_is_left_out(caplog: pytest.LogCaptu
     assert "cannot be watched" in caplog.text
 
 
+class Padded(nn.Module):
+    """Grouped heads under a mask of padding: bool or added, one for all sequences or one for each."""
+
+    def __init__(self, mask: Tensor, attention: str = "right") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.mask, self.attention = mask, attention
+        self.projections = nn.ModuleList(nn.Linear(32, width) for width in (64, 32, 32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, 32) to a scalar."""
+        q, k, v = (projection(x).unflatten(-1, (-1, 16)).transpose(1, 2) for projection in self.projections)
+        if self.attention == "longer":
+            return longer(q, k, v, self.mask).square().mean()
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, enable_gqa=True).square().mean()
+
+
+CAUSAL = torch.ones(48, 48, dtype=torch.bool).tril()
+PADDING = torch.stack([CAUSAL & (torch.arange(48) >= first) for first in (7, 0)])[:, None]
+MASKS = [
+    PADDING,
+    CAUSAL & (torch.arange(48) >= 7),
+    torch.where(PADDING | torch.eye(48, dtype=torch.bool), 0.0, torch.finfo(torch.float32).min),
+    torch.where(CAUSAL, -0.1 * torch.rand(4, 48, 48), -torch.inf),
+]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_under_a_mask(mask: Tensor, caplog: pytest.LogCaptureFixture) -> None:
+    model = Padded(mask)
+    watcher = watch(model, every=1, dk=True)
+    trained(model, 1, None)
+    watcher.close()
+    (reading,) = watcher.readings
+    assert max(reading.error, reading.dk_error or 1.0) < 1e-5
+    assert caplog.records == []
+
+
+def longer(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor) -> Tensor:
+    """Right values whose gradients are a fifth too large."""
+    o = functional.scaled_dot_product_attention(q, k, v, attn_mask, enable_gqa=True)
+    return o.detach() + 1.2 * (o - o.detach())
+
+
+def test_a_wrong_gradient_is_seen_under_a_mask() -> None:
+    model = Padded(PADDING, "longer")
+    watcher = watch(model, every=1, dk=True, wrap=[f"{__name__}:longer"])
+    trained(model, 1, None)
+    watcher.close()
+    (reading,) = watcher.readings
+    assert (reading.error, reading.dk_error) == (pytest.approx(0.2), pytest.approx(0.2))
+
+
 @pytest.mark.parametrize("compiled", [lambda m: torch.compile(m, backend="aot_eager"), lambda m: m])
 def test_a_compiled_model(compiled: Callable[[nn.Module], nn.Module]) -> None:
     model = Model(40.0, "sdpa")
@@ -272,7 +325,7 @@ class Masked(nn.Module):
         q = self.projection(x)[:, None]
         if self.how == "unfused":
             return ((q @ q.mT).softmax(-1) @ q).sum()
-        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool) if self.how == "mask" else None
+        mask = torch.zeros(3, 1, dtype=torch.bool) if self.how == "mask" else None
         dropout = 0.1 if self.how == "dropout" else 0.0
         o = functional.scaled_dot_product_attention(q, q, q, mask, dropout, is_causal=self.how == "causal")
         if self.how == "detached":
@@ -283,8 +336,7 @@ class Masked(nn.Module):
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("mask", "step 2: of 1 attention calls 1 cannot be watched, and nothing will warn of them: "),
-        ("mask", "scaled_dot_product_attention: a mask is given that is not the causal one (1)"),
+        ("dropout", "step 2: of 1 attention calls 1 cannot be watched, and nothing will warn of them: "),
         ("dropout", "scaled_dot_product_attention: dropout is on (1)"),
         (
             "detached",

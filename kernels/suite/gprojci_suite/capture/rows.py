@@ -20,7 +20,16 @@ DRAWN = 128
 
 
 def row_error(
-    q: Tensor, k: Tensor, v: Tensor, do: Tensor, dq: Tensor, *, causal: bool, softmax_scale: float, seed: int
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    do: Tensor,
+    dq: Tensor,
+    *,
+    causal: bool,
+    softmax_scale: float,
+    seed: int,
+    mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Estimates of (‖dq − dq64‖ ÷ ‖dq64‖, ‖dq64‖) of every head, (batch, heads) each; infinite where dq is not finite.
 
@@ -35,6 +44,7 @@ def row_error(
         causal: mask aligned to the bottom right.
         softmax_scale: factor of the logits.
         seed: of the rows that are drawn.
+        mask: added to the logits, or of bool, True where they count; expands to (batch, heads, seq_q, seq_k).
     """
     rows, weights = _sample(dq, seed)
     wide_q, wide_do, given = (
@@ -46,6 +56,9 @@ def row_error(
     if causal:
         hidden = torch.arange(k.shape[2], device=q.device) > rows + (k.shape[2] - q.shape[2])
         logits = logits.masked_fill(hidden, -math.inf)
+    if mask is not None:
+        whole = mask.expand(*q.shape[:3], k.shape[2])
+        logits = reference.masked(logits, whole.gather(2, rows.expand(*rows.shape[:3], k.shape[2])))
     p = logits.softmax(-1).nan_to_num(0.0)  # a row that sees no key has no weights
     wanted = softmax_scale * reference.slopes(p, wide_do, values) @ keys
     error, norm = (((part.square().sum(-1) * weights).sum(-1)).sqrt() for part in (given - wanted, wanted))

@@ -77,13 +77,17 @@ STANDARD = (
 
 @dataclass(frozen=True)
 class Call:
-    """q, k and v of one call, (batch, heads, seq, head_dim), as views; mask and scale."""
+    """q, k and v of one call, (batch, heads, seq, head_dim), as views; mask and scale.
+
+    `mask` is None where causal says it all; else as it was given, of bool or added to the logits.
+    """
 
     q: Tensor
     k: Tensor
     v: Tensor
     causal: bool
     softmax_scale: float
+    mask: Tensor | None = None
 
 
 class Patches:
@@ -210,8 +214,12 @@ def name_of(what: str, given: Mapping[str, Any]) -> str:
     return next((name for name in NAMES[what] if name in given), "")
 
 
-def read(target: Target, given: Mapping[str, Any]) -> Call:
-    """q, k, v, mask and scale of one call, given what `by_name` returns; raises Unreadable."""
+def read(target: Target, given: Mapping[str, Any], *, masks_allowed: bool = False) -> Call:
+    """q, k, v, mask and scale of one call, given what `by_name` returns.
+
+    Raises:
+        Unreadable: the call computes something else; a mask other than the causal one too unless `masks_allowed`.
+    """
     found = {what: given.get(name_of(what, given)) for what in NAMES}
     tensors = [t for t in (found["q"], found["k"], found["v"]) if isinstance(t, Tensor) and t.dim() == 4]
     if len(tensors) < 3:
@@ -225,12 +233,14 @@ def read(target: Target, given: Mapping[str, Any]) -> Call:
     causal = bool(found["causal"])
     if causal and target.top_left and q.shape[2] != k.shape[2]:
         raise Unreadable("the causal mask is aligned to the top left")
-    if found["mask"] is not None:
-        if causal or not _is_causal(found["mask"], q.shape[2], k.shape[2]):
-            raise Unreadable("a mask is given that is not the causal one")
-        causal = True
-    scale = found["scale"]
-    return Call(q, k, v, causal, float(q.shape[-1] ** -0.5 if scale is None else scale))
+    mask, scale = found["mask"], found["scale"]
+    if mask is not None and not causal and _is_causal(mask, q.shape[2], k.shape[2]):
+        causal, mask = True, None
+    if mask is not None and (causal or not masks_allowed):
+        raise Unreadable("a mask is given that is not the causal one")
+    if mask is not None and not _fits(mask, q, k):
+        raise Unreadable("a mask is given whose shape is not that of the logits")
+    return Call(q, k, v, causal, float(q.shape[-1] ** -0.5 if scale is None else scale), mask)
 
 
 def _owner(target: Target) -> tuple[Any, str]:
@@ -240,6 +250,12 @@ def _owner(target: Target) -> tuple[Any, str]:
     for parent in parents:
         owner = getattr(owner, parent)
     return owner, name
+
+
+def _fits(mask: Any, q: Tensor, k: Tensor) -> bool:
+    logits = (*q.shape[:3], k.shape[2])
+    sizes = zip(reversed(mask.shape), reversed(logits), strict=False) if isinstance(mask, Tensor) else ()
+    return isinstance(mask, Tensor) and mask.dim() <= len(logits) and all(size in (1, whole) for size, whole in sizes)
 
 
 def _is_causal(mask: Any, seq_q: int, seq_k: int) -> bool:

@@ -55,6 +55,7 @@ class WatchedCall:
         attend: the call, of other q, k and v.
         causal: mask aligned to the bottom right.
         softmax_scale: factor of the logits.
+        mask: of another kind, as `rows.row_error` takes it, None where there is none.
         q: queries (1, heads, seq_q, head_dim), as they were given.
         k: keys (1, kv_heads, seq_k, head_dim).
         v: values, shaped like k.
@@ -73,17 +74,19 @@ class WatchedCall:
     do: Tensor | None = None
     dq: Tensor | None = None
     dk: Tensor | None = None
+    mask: Tensor | None = None
 
     def errors(self, seed: int, *, dk: bool) -> Errors | None:
         """How far dq is off, in rows that `seed` draws, and dk if it is asked for; None until the gradients come."""
         if self.do is None or self.dq is None:
             return None
-        given, causal, scale = (self.q, self.k, self.v, self.do), self.causal, self.softmax_scale
+        given = (self.q, self.k, self.v, self.do)
+        causal, scale, mask = self.causal, self.softmax_scale, self.mask
         response, _ = key_shift_response(self.attend, *given, self.dq)
-        error, norm = row_error(*given, self.dq, causal=causal, softmax_scale=scale, seed=seed)
+        error, norm = row_error(*given, self.dq, causal=causal, softmax_scale=scale, mask=mask, seed=seed)
         found = {"dq": (error[0], norm[0]), "response": (response[0], norm[0])}
         if dk and self.dk is not None:
-            wanted = reference.attention(*given, causal=causal, softmax_scale=scale).dk[0].flatten(1)
+            wanted = reference.attention(*given, causal=causal, softmax_scale=scale, mask=mask).dk[0].flatten(1)
             length = wanted.norm(dim=-1)
             off = (self.dk[0].double().flatten(1) - wanted).norm(dim=-1)
             found["dk"] = ((off / length).nan_to_num(nan=math.inf), length)

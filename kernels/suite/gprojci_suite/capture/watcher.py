@@ -85,8 +85,8 @@ def watch(
     moved by a vector that must not move dq (`capture.response`). Where error or response of a head exceed `warn_at`,
     the logger `gprojci_suite.watch` warns, once per layer and again when they have doubled; of dk apart from dq. Other
     forward passes run as they are; in a watched one the gradients of a tensor that is used beside attention too may be
-    summed in another order. Calls that cannot be repeated (dropout, masks other than causal) are left out, and the
-    logger warns once that nothing will warn of them, and why; nothing here stops the loop.
+    summed in another order. Calls that cannot be repeated (dropout, sliding windows) are left out, and the logger warns
+    once that nothing will warn of them, and why; nothing here stops the loop.
 
     Args:
         model: what the loop calls, compiled or wrapped as it will be.
@@ -180,7 +180,7 @@ class Watcher:
         if not isinstance(o, Tensor) or not o.requires_grad:
             raise Unreadable("its result needs no gradient")
         given = by_name(target, original, args, kwargs)
-        call = read(target, given)
+        call = read(target, given, masks_allowed=True)
         if not call.q.requires_grad:
             raise Unreadable("the queries need no gradient")
         device = call.q.device.type
@@ -190,7 +190,8 @@ class Watcher:
         dtype = lower if lowered else call.q.dtype
         q, k, v = (part[:1].detach().to(dtype, copy=True) for part in (call.q, call.k, call.v))
         attend = _repeated(target, original, given, autocast)
-        kept = WatchedCall(len(self._calls), attend, call.causal, call.softmax_scale, q, k, v)
+        mask = None if call.mask is None else _first(call.mask)
+        kept = WatchedCall(len(self._calls), attend, call.causal, call.softmax_scale, q, k, v, mask=mask)
         self._calls.append(kept)
         tensors = {"do": o, "dq": given[name_of("q", given)]}
         if self._dk and call.k.requires_grad:
@@ -276,6 +277,11 @@ def _arrived(call: WatchedCall, name: str, target: Target, gradient: Tensor) -> 
     setattr(call, name, target.turned(gradient)[:1].detach().clone())
 
 
+def _first(mask: Tensor) -> Tensor:
+    """The part of a mask that is of the first sequence."""
+    return mask[:1] if mask.dim() == 4 else mask
+
+
 def _repeated(
     target: Target, original: Function, given: Mapping[str, Any], autocast: Callable[[], torch.autocast]
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -284,8 +290,8 @@ def _repeated(
     # Without its tensors, which would be kept alive until the pass is read.
     rest = {name: value for name, value in given.items() if name not in names}
     mask = next((name for name in NAMES["mask"] if isinstance(rest.get(name), Tensor)), None)
-    if mask is not None and rest[mask].dim() == 4:
-        rest[mask] = rest[mask][:1]
+    if mask is not None:
+        rest[mask] = _first(rest[mask])
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with autocast():
