@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gprojci_suite import inputs, reference
-from gprojci_suite.capture import Reading, watch
+from gprojci_suite.capture import Reading, Target, watch
 from gprojci_suite.capture.response import key_shift_response
 from gprojci_suite.capture.rows import row_error
 from gprojci_suite.capture.watched_call import WatchedCall
@@ -293,11 +293,20 @@ def longer(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor) -> Tensor:
 
 def test_a_wrong_gradient_is_seen_under_a_mask() -> None:
     model = Padded(PADDING, "longer")
-    watcher = watch(model, every=1, dk=True, wrap=[f"{__name__}:longer"])
+    watcher = watch(model, every=1, dk=True, wrap=[Target(f"{__name__}:longer", torch_mask=True)])
     trained(model, 1, None)
     watcher.close()
     (reading,) = watcher.readings
     assert (reading.error, reading.dk_error) == (pytest.approx(0.2), pytest.approx(0.2))
+
+
+def test_what_a_mask_of_another_function_means_is_not_guessed(caplog: pytest.LogCaptureFixture) -> None:
+    model = Padded(PADDING, "longer")
+    watcher = watch(model, every=1, wrap=[f"{__name__}:longer"])
+    trained(model, 1, None)
+    watcher.close()
+    assert watcher.readings == []
+    assert "longer: a mask is given that is not the causal one (1)" in caplog.text
 
 
 @pytest.mark.parametrize("compiled", [lambda m: torch.compile(m, backend="aot_eager"), lambda m: m])

@@ -54,12 +54,15 @@ class Target:
             (batch, seq, heads, head_dim).
         parameters: names of the positional parameters, where the function does not tell them.
         top_left: whether its causal mask is aligned to the top left when there are fewer queries than keys.
+        torch_mask: whether its mask is what torch's is: of bool, True where a logit counts, or added to the logits.
+            Others mean the opposite, or factors; of theirs only a causal one is understood.
     """
 
     where: str
     layout: Literal["bhsd", "bshd"] = "bhsd"
     parameters: tuple[str, ...] = ()
     top_left: bool = False
+    torch_mask: bool = False
 
     def turned(self, tensor: Tensor) -> Tensor:
         """A view in the target's order of dimensions as (batch, heads, seq, head_dim), and the other way round."""
@@ -67,7 +70,7 @@ class Target:
 
 
 STANDARD = (
-    Target("torch.nn.functional:scaled_dot_product_attention", "bhsd", SDPA_PARAMETERS, top_left=True),
+    Target("torch.nn.functional:scaled_dot_product_attention", "bhsd", SDPA_PARAMETERS, top_left=True, torch_mask=True),
     Target("flash_attn.flash_attn_interface:flash_attn_func", "bshd"),
     Target("flash_attn_interface:flash_attn_func", "bshd"),
     Target("flash_attn.cute.interface:flash_attn_func", "bshd"),
@@ -236,7 +239,7 @@ def read(target: Target, given: Mapping[str, Any], *, masks_allowed: bool = Fals
     mask, scale = found["mask"], found["scale"]
     if mask is not None and not causal and _is_causal(mask, q.shape[2], k.shape[2]):
         causal, mask = True, None
-    if mask is not None and (causal or not masks_allowed):
+    if mask is not None and (causal or not (masks_allowed and target.torch_mask)):
         raise Unreadable("a mask is given that is not the causal one")
     if mask is not None and not _fits(mask, q, k):
         raise Unreadable("a mask is given whose shape is not that of the logits")
