@@ -5,6 +5,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,47 @@ def test_flash_attention_is_found_where_it_is_loaded_and_counted_once(
         train(Model(through), 0)
     assert recorder.skipped == [], "the standard function inside is not counted again"
     assert inputs.load(str(recorder.written[0])).provenance["function"] == "flash_attn_interface:flash_attn_func"
+
+
+def packed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    causal: bool = False,
+) -> Tensor:
+    """Two sequences one after another, (tokens, heads, head_dim), by the signature of flash_attn_varlen_func."""
+    ends = cu_seqlens_q.tolist()
+    parts = ([part[begin:end].transpose(0, 1)[None] for part in (q, k, v)] for begin, end in pairwise(ends))
+    found = [functional.scaled_dot_product_attention(*part, is_causal=causal)[0] for part in parts]
+    return torch.cat(found, 1).transpose(0, 1)
+
+
+def test_of_packed_sequences_the_first_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("flash_attn_interface")
+    module.flash_attn_varlen_func = packed  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", module)
+    ends = torch.tensor([0, 10, SEQ], dtype=torch.int32)
+
+    def through(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        laid_out = (part[0].transpose(0, 1) for part in (q, k, v))
+        o = module.flash_attn_varlen_func(*laid_out, ends, ends, 14, 14, causal=True)  # type: ignore[attr-defined]
+        return o.transpose(0, 1)[None]  # type: ignore[no-any-return]
+
+    model = Model(through)
+    with capture(tmp_path, layers=[0, 1], steps=[0]) as recorder:
+        recorder.step(0)
+        train(model, 0, batch=1)
+    assert recorder.skipped == []
+    found = inputs.load(str(recorder.written[0]))
+    assert (found.causal, found.provenance["batch"]) == (True, "first 1 of 2")
+    for layer, (q, k, v, o) in zip(found.layers.values(), model.seen, strict=True):
+        assert o.grad is not None
+        for got, wanted in ((layer.q, q), (layer.k, k), (layer.v, v), (layer.do, o.grad)):
+            assert torch.equal(got, wanted[:, :, :10])
 
 
 CAUSAL = torch.ones(SEQ, SEQ, dtype=torch.bool).tril()

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -307,6 +308,81 @@ def test_what_a_mask_of_another_function_means_is_not_guessed(caplog: pytest.Log
     watcher.close()
     assert watcher.readings == []
     assert "longer: a mask is given that is not the causal one (1)" in caplog.text
+
+
+LENGTHS = (30, 18)
+
+
+def packed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    softmax_scale: float,
+    causal: bool,
+    seqused_k: Tensor | None = None,
+) -> Tensor:
+    """What a BF16 kernel computes of sequences one after another, (tokens, heads, head_dim)."""
+    ends = [bounds.tolist() for bounds in (cu_seqlens_q, cu_seqlens_k)]
+    assert [bounds[-1] for bounds in ends] == [len(q), len(k)]
+    assert [max_seqlen_q, max_seqlen_k] == [int(bounds.diff().max()) for bounds in (cu_seqlens_q, cu_seqlens_k)]
+    found = []
+    for place in range(len(ends[0]) - 1):
+        parts = zip((q, k, v), (ends[0], ends[1], ends[1]), strict=True)
+        of_one = (part[end[place] : end[place + 1]].transpose(0, 1)[None] for part, end in parts)
+        found.append(leaky(*of_one, causal=causal, softmax_scale=softmax_scale)[0].transpose(0, 1))
+    return torch.cat(found)
+
+
+class Packed(nn.Module):
+    """Attention on drifted keys, of packed sequences or of the first of them in a batch of one."""
+
+    def __init__(self, *, one: bool, **given: Tensor) -> None:
+        super().__init__()
+        self.one, self.given = one, given
+        self.inside = Model(40.0).projections[1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(tokens, 32) to a scalar."""
+        x = x[: LENGTHS[0]] if self.one else x
+        q, k, v = self.inside(x).view(-1, 3, 2, 16).unbind(1)
+        if self.one:
+            o = leaky(*(part.transpose(0, 1)[None] for part in (q, k, v)), causal=True, softmax_scale=0.25)
+            return o.float().square().sum()
+        ends = torch.tensor([0, LENGTHS[0], sum(LENGTHS)], dtype=torch.int32)
+        return packed(q, k, v, ends, ends, 30, 30, 0.25, causal=True, **self.given).float().square().sum()
+
+
+def readings_of(model: nn.Module, wrap: str | Target) -> list[Reading]:
+    watcher = watch(model, every=1, dk=True, wrap=[wrap])
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(torch.randn(sum(LENGTHS), 32, generator=torch.Generator().manual_seed(1)))
+    loss.backward()
+    watcher.close()
+    return watcher.readings
+
+
+def test_of_packed_sequences_the_first_is_read() -> None:
+    (reading,) = readings_of(Packed(one=False), Target(f"{__name__}:packed", "thd"))
+    assert reading.error > 0.1
+    assert [reading] == readings_of(Packed(one=True), f"{__name__}:leaky")
+
+
+@pytest.mark.parametrize(
+    ("layout", "given", "reason"),
+    [
+        ("thd", {"seqused_k": torch.tensor([30, 18])}, "seqused_k is set"),
+        ("bhsd", {}, "q, k and v are not three tensors of four dimensions"),
+    ],
+)
+def test_packed_sequences_that_cannot_be_read(
+    layout: Any, given: dict[str, Tensor], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert readings_of(Packed(one=False, **given), Target(f"{__name__}:packed", layout)) == []
+    assert reason in caplog.text
 
 
 @pytest.mark.parametrize("compiled", [lambda m: torch.compile(m, backend="aot_eager"), lambda m: m])

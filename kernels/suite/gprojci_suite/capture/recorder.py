@@ -53,7 +53,6 @@ class Record:
     layer: str
     call: Call
     function: str
-    batch: int
     do: Tensor | None = None
 
 
@@ -75,7 +74,7 @@ def capture(
 
     Writes `directory/name-stepNUMBER.safetensors` per recorded step, an input set that `gprojci-suite` reads. Calls
     are counted in order within a step, from zero; those whose result needs no gradient are not counted. A call that an
-    input set cannot hold (dropout, a mask other than causal, packed or variable lengths), and a layer whose gradient
+    input set cannot hold (dropout, a mask other than causal, lengths told by `seqused`), and a layer whose gradient
     never arrives, is left out with a CaptureWarning; nothing that goes wrong within the loop stops it.
 
     Args:
@@ -86,7 +85,7 @@ def capture(
         heads: key/value heads kept of each layer, with all query heads that share them; None for all.
         choose: by `error`, half the heads with the largest dq error by emulation and half near the median, or `random`.
         seed: of the random choice.
-        batch: how many elements of the batch are kept.
+        batch: how many elements of the batch are kept; of packed sequences it is the first.
         wrap: `module:function` names or Targets to record instead of scaled_dot_product_attention and flash_attn_func.
         provenance: further metadata of the files.
 
@@ -179,14 +178,14 @@ class Recorder:
             return
         with torch.no_grad():
             q, k, v = (tensor[: self._batch].detach().clone() for tensor in (call.q, call.k, call.v))
-        record = Record(f"L{number}", Call(q, k, v, call.causal, call.softmax_scale), target.where, call.q.shape[0])
+        record = Record(f"L{number}", Call(q, k, v, call.causal, call.softmax_scale, call.sequences), target.where)
         self._records.append(record)
         output.register_hook(self._gradient_of(record, target))  # type: ignore[no-untyped-call]
 
     def _gradient_of(self, record: Record, target: Target) -> Callable[[Tensor], None]:
         def arrived(gradient: Tensor) -> None:
             if record.do is None:
-                record.do = target.turned(gradient)[: self._batch].detach().clone()
+                record.do = target.turned(gradient, record.call.q.shape[2])[: self._batch].detach().clone()
 
         return arrived
 
@@ -246,7 +245,7 @@ class Recorder:
             "chosen": f"by {self._choose}" if dropped else "all",
             "seed": str(self._seed),
             "function": " ".join(dict.fromkeys(record.function for record in records)),
-            "batch": f"first {first.call.q.shape[0]} of {first.batch}",
+            "batch": f"first {first.call.q.shape[0]} of {first.call.sequences}",
             **selection.origin(first.call.q.device),
         }
         if first.call.q.dtype not in DTYPES:

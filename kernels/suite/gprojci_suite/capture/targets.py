@@ -27,6 +27,8 @@ NAMES = {
     "dropout": ("dropout_p", "dropout"),
 }
 """What the parameters of attention functions are called."""
+BOUNDS, LONGEST = ("cu_seqlens_q", "cu_seqlens_k"), ("max_seqlen_q", "max_seqlen_k")
+"""What tells functions of packed sequences where they end, and how long the longest is."""
 QKV = frozenset(name for part in ("q", "k", "v") for name in NAMES[part])
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "window_size": (None, (-1, -1), (None, None), [-1, -1]),
@@ -36,6 +38,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "score_mod": (None,),
     "mask_mod": (None,),
     "qv": (None,),
+    "seqused_q": (None,),
+    "seqused_k": (None,),
+    "block_table": (None,),
+    "page_table": (None,),
 }
 """Parameters that change what is computed, with the values that do not."""
 
@@ -51,7 +57,8 @@ class Target:
     Attributes:
         where: `module:function`, or `module:Class.method`.
         layout: order of the dimensions of q, k, v and the result: `bhsd` is (batch, heads, seq, head_dim), `bshd`
-            (batch, seq, heads, head_dim).
+            (batch, seq, heads, head_dim), `thd` (tokens, heads, head_dim): sequences one after another, whose bounds
+            are told by `cu_seqlens_q` and `cu_seqlens_k`. Of these the first is read.
         parameters: names of the positional parameters, where the function does not tell them.
         top_left: whether its causal mask is aligned to the top left when there are fewer queries than keys.
         torch_mask: whether its mask is what torch's is: of bool, True where a logit counts, or added to the logits.
@@ -59,13 +66,20 @@ class Target:
     """
 
     where: str
-    layout: Literal["bhsd", "bshd"] = "bhsd"
+    layout: Literal["bhsd", "bshd", "thd"] = "bhsd"
     parameters: tuple[str, ...] = ()
     top_left: bool = False
     torch_mask: bool = False
 
-    def turned(self, tensor: Tensor) -> Tensor:
-        """A view in the target's order of dimensions as (batch, heads, seq, head_dim), and the other way round."""
+    def turned(self, tensor: Tensor, length: int | None = None) -> Tensor:
+        """A view in the target's order of dimensions as (batch, heads, seq, head_dim), and the other way round.
+
+        Args:
+            tensor: q, k, v, the result, or a gradient of them.
+            length: tokens of the first sequence, which alone is taken of packed ones.
+        """
+        if self.layout == "thd":
+            return tensor[:length].transpose(0, 1)[None] if tensor.dim() == 3 else tensor[0].transpose(0, 1)
         return tensor.transpose(1, 2) if self.layout == "bshd" else tensor
 
 
@@ -74,6 +88,9 @@ STANDARD = (
     Target("flash_attn.flash_attn_interface:flash_attn_func", "bshd"),
     Target("flash_attn_interface:flash_attn_func", "bshd"),
     Target("flash_attn.cute.interface:flash_attn_func", "bshd"),
+    Target("flash_attn.flash_attn_interface:flash_attn_varlen_func", "thd"),
+    Target("flash_attn_interface:flash_attn_varlen_func", "thd"),
+    Target("flash_attn.cute.interface:flash_attn_varlen_func", "thd"),
 )
 """Recorded unless `wrap` names others: what torch and the flash-attn packages are called by."""
 
@@ -82,7 +99,8 @@ STANDARD = (
 class Call:
     """q, k and v of one call, (batch, heads, seq, head_dim), as views; mask and scale.
 
-    `mask` is None where causal says it all; else as it was given, of bool or added to the logits.
+    `mask` is None where causal says it all; else as it was given, of bool or added to the logits. Packed sequences are
+    counted in `sequences`; q, k and v are the first.
     """
 
     q: Tensor
@@ -90,6 +108,7 @@ class Call:
     v: Tensor
     causal: bool
     softmax_scale: float
+    sequences: int
     mask: Tensor | None = None
 
 
@@ -224,10 +243,13 @@ def read(target: Target, given: Mapping[str, Any], *, masks_allowed: bool = Fals
         Unreadable: the call computes something else; a mask other than the causal one too unless `masks_allowed`.
     """
     found = {what: given.get(name_of(what, given)) for what in NAMES}
-    tensors = [t for t in (found["q"], found["k"], found["v"]) if isinstance(t, Tensor) and t.dim() == 4]
+    packed = target.layout == "thd"
+    dimensions, spelled = (3, "three") if packed else (4, "four")
+    tensors = [t for t in (found["q"], found["k"], found["v"]) if isinstance(t, Tensor) and t.dim() == dimensions]
     if len(tensors) < 3:
-        raise Unreadable("q, k and v are not three tensors of four dimensions")
-    q, k, v = (target.turned(tensor) for tensor in tensors)
+        raise Unreadable(f"q, k and v are not three tensors of {spelled} dimensions")
+    lengths = [_first_length(given, name) if packed else None for name in BOUNDS]
+    q, k, v = (target.turned(part, length) for part, length in zip(tensors, (*lengths, lengths[1]), strict=True))
     for name, neutral in NEUTRAL.items():
         if name in given and not any(type(given[name]) is type(n) and given[name] == n for n in neutral):
             raise Unreadable(f"{name} is set")
@@ -243,7 +265,36 @@ def read(target: Target, given: Mapping[str, Any], *, masks_allowed: bool = Fals
         raise Unreadable("a mask is given that is not the causal one")
     if mask is not None and not _fits(mask, q, k):
         raise Unreadable("a mask is given whose shape is not that of the logits")
-    return Call(q, k, v, causal, float(q.shape[-1] ** -0.5 if scale is None else scale), mask)
+    sequences = given[BOUNDS[0]].numel() - 1 if packed else q.shape[0]
+    return Call(q, k, v, causal, float(q.shape[-1] ** -0.5 if scale is None else scale), sequences, mask)
+
+
+def of_the_first(given: Mapping[str, Any], call: Call) -> dict[str, Any]:
+    """What a call is given beside q, k and v, for its first sequence alone."""
+    names = {name_of(part, given) for part in ("q", "k", "v")}
+    rest = {name: value for name, value in given.items() if name not in names}
+    mask = name_of("mask", given)
+    if isinstance(rest.get(mask), Tensor):
+        rest[mask] = first_mask(rest[mask])
+    for bound, longest, part in zip(BOUNDS, LONGEST, (call.q, call.k), strict=True):
+        if isinstance(rest.get(bound), Tensor):
+            rest[bound] = rest[bound].new_tensor([0, part.shape[2]])
+            rest[longest] = part.shape[2]
+    return rest
+
+
+def first_mask(mask: Tensor) -> Tensor:
+    """The part of a mask that is of the first sequence."""
+    return mask[:1] if mask.dim() == 4 else mask
+
+
+def _first_length(given: Mapping[str, Any], name: str) -> int:
+    bounds = given.get(name)
+    if not isinstance(bounds, Tensor) or bounds.numel() < 2:
+        raise Unreadable(f"{name} does not tell where sequences end")
+    if (length := int(bounds[1])) < 1:
+        raise Unreadable("the first sequence is empty")
+    return length
 
 
 def _owner(target: Target) -> tuple[Any, str]:

@@ -22,14 +22,16 @@ from torch import Tensor, nn
 
 from gprojci_suite.capture.response import WARN_AT
 from gprojci_suite.capture.targets import (
-    NAMES,
     STANDARD,
+    Call,
     Function,
     Target,
     Unreadable,
     by_name,
     find,
+    first_mask,
     name_of,
+    of_the_first,
     read,
     watching,
 )
@@ -189,8 +191,8 @@ class Watcher:
         # Autocast may lower the arguments before they are used: the shift must be exact in that type.
         dtype = lower if lowered else call.q.dtype
         q, k, v = (part[:1].detach().to(dtype, copy=True) for part in (call.q, call.k, call.v))
-        attend = _repeated(target, original, given, autocast)
-        mask = None if call.mask is None else _first(call.mask)
+        attend = _repeated(target, original, given, call, autocast)
+        mask = None if call.mask is None else first_mask(call.mask)
         kept = WatchedCall(len(self._calls), attend, call.causal, call.softmax_scale, q, k, v, mask=mask)
         self._calls.append(kept)
         tensors = {"do": o, "dq": given[name_of("q", given)]}
@@ -274,24 +276,17 @@ class Watcher:
 
 
 def _arrived(call: WatchedCall, name: str, target: Target, gradient: Tensor) -> None:
-    setattr(call, name, target.turned(gradient)[:1].detach().clone())
-
-
-def _first(mask: Tensor) -> Tensor:
-    """The part of a mask that is of the first sequence."""
-    return mask[:1] if mask.dim() == 4 else mask
+    length = (call.k if name == "dk" else call.q).shape[2]
+    setattr(call, name, target.turned(gradient, length)[:1].detach().clone())
 
 
 def _repeated(
-    target: Target, original: Function, given: Mapping[str, Any], autocast: Callable[[], torch.autocast]
+    target: Target, original: Function, given: Mapping[str, Any], call: Call, autocast: Callable[[], torch.autocast]
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """The same call, under the autocast of now, for q, k and v of the first sequence, (1, heads, seq, head_dim)."""
     names = [name_of(part, given) for part in ("q", "k", "v")]
     # Without its tensors, which would be kept alive until the pass is read.
-    rest = {name: value for name, value in given.items() if name not in names}
-    mask = next((name for name in NAMES["mask"] if isinstance(rest.get(name), Tensor)), None)
-    if mask is not None:
-        rest[mask] = _first(rest[mask])
+    rest = of_the_first(given, call)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with autocast():
