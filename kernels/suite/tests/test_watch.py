@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gprojci_suite import inputs, reference
-from gprojci_suite.capture import Reading, Target, watch
+from gprojci_suite.capture import CaptureWarning, Reading, Target, capture, watch
 from gprojci_suite.capture.response import key_shift_response
 from gprojci_suite.capture.rows import row_error
 from gprojci_suite.capture.watched_call import WatchedCall
@@ -324,6 +325,7 @@ def packed(
     softmax_scale: float,
     causal: bool,
     seqused_k: Tensor | None = None,
+    qv: Tensor | None = None,
 ) -> Tensor:
     """What a BF16 kernel computes of sequences one after another, (tokens, heads, head_dim)."""
     ends = [bounds.tolist() for bounds in (cu_seqlens_q, cu_seqlens_k)]
@@ -375,6 +377,7 @@ def test_of_packed_sequences_the_first_is_read() -> None:
     ("layout", "given", "reason"),
     [
         ("thd", {"seqused_k": torch.tensor([30, 18])}, "seqused_k is set"),
+        ("thd", {"qv": torch.zeros(1)}, "qv is set"),
         ("bhsd", {}, "q, k and v are not three tensors of four dimensions"),
     ],
 )
@@ -395,6 +398,28 @@ def test_a_compiled_model(compiled: Callable[[nn.Module], nn.Module]) -> None:
     trained(outer, 6)
     watcher.close()
     assert [(reading.step, reading.layer) for reading in watcher.readings] == [(3, 0), (3, 1), (6, 0), (6, 1)]
+
+
+def strange(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> Tensor:
+    """Bounds of a form that nobody foresaw."""
+    return leaky(*(part.transpose(0, 1)[None] for part in (q, k, v)), causal=True, softmax_scale=0.25)[0].transpose(
+        0, 1
+    )
+
+
+def test_what_nobody_foresaw_does_not_stop_the_loop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    target, bounds = Target(f"{__name__}:strange", "thd"), torch.zeros(2, 2)
+    model = nn.Linear(8, 8)
+    model.forward = lambda x: strange(*[nn.Linear(8, 8)(x)] * 3, bounds, bounds).sum()  # type: ignore[method-assign]
+    watcher = watch(model, every=1, wrap=[target])
+    model(torch.randn(4, 2, 8)).backward()
+    watcher.close()
+    assert "cannot be watched, and nothing will warn of them: strange: ValueError: " in caplog.text
+    with capture(tmp_path, layers=[0], steps=[0], wrap=[target]) as recorder:
+        recorder.step(0)
+        with pytest.warns(CaptureWarning, match="strange: ValueError: "):
+            model(torch.randn(4, 2, 8)).backward()
+    assert recorder.written == []
 
 
 class Masked(nn.Module):

@@ -173,11 +173,15 @@ class Recorder:
             return
         try:
             call = read(target, by_name(target, original, args, kwargs))
+            with torch.no_grad():
+                q, k, v = (tensor[: self._batch].detach().clone() for tensor in (call.q, call.k, call.v))
         except Unreadable as error:
             self._skip(f"L{number}: {target.where}: {error}")
             return
-        with torch.no_grad():
-            q, k, v = (tensor[: self._batch].detach().clone() for tensor in (call.q, call.k, call.v))
+        # A training run is worth more than its capture.
+        except Exception as error:  # noqa: BLE001
+            self._skip(f"L{number}: {target.where}: {type(error).__name__}: {error}")
+            return
         record = Record(f"L{number}", Call(q, k, v, call.causal, call.softmax_scale, call.sequences), target.where)
         self._records.append(record)
         output.register_hook(self._gradient_of(record, target))  # type: ignore[no-untyped-call]
@@ -185,7 +189,10 @@ class Recorder:
     def _gradient_of(self, record: Record, target: Target) -> Callable[[Tensor], None]:
         def arrived(gradient: Tensor) -> None:
             if record.do is None:
-                record.do = target.turned(gradient, record.call.q.shape[2])[: self._batch].detach().clone()
+                try:
+                    record.do = target.turned(gradient, record.call.q.shape[2])[: self._batch].detach().clone()
+                except Exception as error:  # noqa: BLE001
+                    self._skip(f"{record.layer}: {type(error).__name__}: {error}")
 
         return arrived
 

@@ -174,6 +174,9 @@ class Watcher:
             self._keep(target, original, args, kwargs, result)
         except Unreadable as reason:
             self._leave_out(f"{target.where.rpartition(':')[2]}: {reason}")
+        # A training run is worth more than its alarm.
+        except Exception as problem:  # noqa: BLE001
+            self._leave_out(f"{target.where.rpartition(':')[2]}: {type(problem).__name__}: {problem}")
 
     def _keep(
         self, target: Target, original: Function, args: Sequence[Any], kwargs: dict[str, Any], result: Any
@@ -194,12 +197,19 @@ class Watcher:
         attend = _repeated(target, original, given, call, autocast)
         mask = None if call.mask is None else first_mask(call.mask)
         kept = WatchedCall(len(self._calls), attend, call.causal, call.softmax_scale, q, k, v, mask=mask)
-        self._calls.append(kept)
         tensors = {"do": o, "dq": given[name_of("q", given)]}
         if self._dk and call.k.requires_grad:
             tensors["dk"] = given[name_of("k", given)]
         for name, tensor in tensors.items():
-            tensor.register_hook(functools.partial(_arrived, kept, name, target))
+            tensor.register_hook(functools.partial(self._arrived, kept, name, target))
+        self._calls.append(kept)
+
+    def _arrived(self, call: WatchedCall, name: str, target: Target, gradient: Tensor) -> None:
+        length = (call.k if name == "dk" else call.q).shape[2]
+        try:
+            setattr(call, name, target.turned(gradient, length)[:1].detach().clone())
+        except Exception as problem:  # noqa: BLE001
+            LOGGER.debug("no %s of call %d: %s", name, call.layer, problem)
 
     def _read(self) -> None:
         calls, self._calls = self._calls, []
@@ -273,11 +283,6 @@ class Watcher:
             return False
         self._warned[gradient, layer] = error
         return True
-
-
-def _arrived(call: WatchedCall, name: str, target: Target, gradient: Tensor) -> None:
-    length = (call.k if name == "dk" else call.q).shape[2]
-    setattr(call, name, target.turned(gradient, length)[:1].detach().clone())
 
 
 def _repeated(
