@@ -41,10 +41,10 @@ LOGGER = logging.getLogger("gprojci_suite.watch")
 AGAIN = 2.0
 """A layer that has been warned of is worth another warning once its error has grown by this factor."""
 DRIFTED = "which must not move it: the keys have drifted from zero, and their offset leaks into the gradient"
+SATURATED = "so it is not the keys' offset: its rows are saturated, or the kernel is wrong"
 REASONS = 3
 """Reasons named, of those for which calls are left out."""
 UNSEEN = "no attention call was seen, and nothing will warn of any: name the function that computes it with wrap"
-SATURATED = "so it is not the keys' offset: its rows are saturated, or the kernel is wrong"
 
 
 @dataclass(frozen=True)
