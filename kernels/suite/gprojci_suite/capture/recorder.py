@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gprojci_suite.capture import selection
 from gprojci_suite.capture.selection import Choice
-from gprojci_suite.capture.targets import STANDARD, Call, Function, Target, Unreadable, by_name, find, read, watching
+from gprojci_suite.capture.targets import STANDARD, Call, Function, Target, by_name, find, read, reason_of, watching
 from gprojci_suite.inputs import InputError, InputSet, LayerTensors
 from gprojci_suite.inputs.sets import DTYPES
 
@@ -175,12 +175,9 @@ class Recorder:
             call = read(target, by_name(target, original, args, kwargs))
             with torch.no_grad():
                 q, k, v = (tensor[: self._batch].detach().clone() for tensor in (call.q, call.k, call.v))
-        except Unreadable as error:
-            self._skip(f"L{number}: {target.where}: {error}")
-            return
         # A training run is worth more than its capture.
         except Exception as error:  # noqa: BLE001
-            self._skip(f"L{number}: {target.where}: {type(error).__name__}: {error}")
+            self._skip(f"L{number}: {target.where}: {reason_of(error)}")
             return
         record = Record(f"L{number}", Call(q, k, v, call.causal, call.softmax_scale, call.sequences), target.where)
         self._records.append(record)
@@ -192,7 +189,7 @@ class Recorder:
                 try:
                     record.do = target.turned(gradient, record.call.q.shape[2])[: self._batch].detach().clone()
                 except Exception as error:  # noqa: BLE001
-                    self._skip(f"{record.layer}: {type(error).__name__}: {error}")
+                    self._skip(f"{record.layer}: {reason_of(error)}")
 
         return arrived
 

@@ -50,6 +50,11 @@ class Unreadable(ValueError):
     """A call that an input set cannot hold; the message is the reason."""
 
 
+def reason_of(error: Exception) -> str:
+    """Why a call is left out, in one line: what it is, or what nobody foresaw."""
+    return str(error) if isinstance(error, Unreadable) else f"{type(error).__name__}: {error}"
+
+
 @dataclass(frozen=True)
 class Target:
     """A function whose calls are recorded.
@@ -99,8 +104,8 @@ STANDARD = (
 class Call:
     """q, k and v of one call, (batch, heads, seq, head_dim), as views; mask and scale.
 
-    `mask` is None where causal says it all; else as it was given, of bool or added to the logits. Packed sequences are
-    counted in `sequences`; q, k and v are the first.
+    `mask` is None where causal says it all; else that of the first sequence, of bool or added to the logits. Packed
+    sequences are counted in `sequences`; q, k and v are the first.
     """
 
     q: Tensor
@@ -266,16 +271,16 @@ def read(target: Target, given: Mapping[str, Any], *, masks_allowed: bool = Fals
     if mask is not None and not _fits(mask, q, k):
         raise Unreadable("a mask is given whose shape is not that of the logits")
     sequences = given[BOUNDS[0]].numel() - 1 if packed else q.shape[0]
-    return Call(q, k, v, causal, float(q.shape[-1] ** -0.5 if scale is None else scale), sequences, mask)
+    scale = float(q.shape[-1] ** -0.5 if scale is None else scale)
+    return Call(q, k, v, causal, scale, sequences, None if mask is None else _first(mask))
 
 
 def of_the_first(given: Mapping[str, Any], call: Call) -> dict[str, Any]:
     """What a call is given beside q, k and v, for its first sequence alone."""
-    names = {name_of(part, given) for part in ("q", "k", "v")}
-    rest = {name: value for name, value in given.items() if name not in names}
+    rest = {name: value for name, value in given.items() if name not in QKV}
     mask = name_of("mask", given)
     if isinstance(rest.get(mask), Tensor):
-        rest[mask] = first_mask(rest[mask])
+        rest[mask] = _first(rest[mask])
     for bound, longest, part in zip(BOUNDS, LONGEST, (call.q, call.k), strict=True):
         if isinstance(rest.get(bound), Tensor):
             rest[bound] = rest[bound].new_tensor([0, part.shape[2]])
@@ -283,7 +288,7 @@ def of_the_first(given: Mapping[str, Any], call: Call) -> dict[str, Any]:
     return rest
 
 
-def first_mask(mask: Tensor) -> Tensor:
+def _first(mask: Tensor) -> Tensor:
     """The part of a mask that is of the first sequence."""
     return mask[:1] if mask.dim() == 4 else mask
 
@@ -307,9 +312,10 @@ def _owner(target: Target) -> tuple[Any, str]:
 
 
 def _fits(mask: Any, q: Tensor, k: Tensor) -> bool:
-    logits = (*q.shape[:3], k.shape[2])
-    sizes = zip(reversed(mask.shape), reversed(logits), strict=False) if isinstance(mask, Tensor) else ()
-    return isinstance(mask, Tensor) and mask.dim() <= len(logits) and all(size in (1, whole) for size, whole in sizes)
+    if not isinstance(mask, Tensor) or mask.dim() > 4:
+        return False
+    logits = (k.shape[2], *reversed(q.shape[:3]))
+    return all(size in (1, whole) for size, whole in zip(reversed(mask.shape), logits, strict=False))
 
 
 def _is_causal(mask: Any, seq_q: int, seq_k: int) -> bool:

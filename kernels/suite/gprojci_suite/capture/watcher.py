@@ -29,10 +29,10 @@ from gprojci_suite.capture.targets import (
     Unreadable,
     by_name,
     find,
-    first_mask,
     name_of,
     of_the_first,
     read,
+    reason_of,
     watching,
 )
 from gprojci_suite.capture.watched_call import Errors, WatchedCall, largest_norm
@@ -172,11 +172,9 @@ class Watcher:
     ) -> None:
         try:
             self._keep(target, original, args, kwargs, result)
-        except Unreadable as reason:
-            self._leave_out(f"{target.where.rpartition(':')[2]}: {reason}")
         # A training run is worth more than its alarm.
         except Exception as problem:  # noqa: BLE001
-            self._leave_out(f"{target.where.rpartition(':')[2]}: {type(problem).__name__}: {problem}")
+            self._leave_out(f"{target.where.rpartition(':')[2]}: {reason_of(problem)}")
 
     def _keep(
         self, target: Target, original: Function, args: Sequence[Any], kwargs: dict[str, Any], result: Any
@@ -195,8 +193,7 @@ class Watcher:
         dtype = lower if lowered else call.q.dtype
         q, k, v = (part[:1].detach().to(dtype, copy=True) for part in (call.q, call.k, call.v))
         attend = _repeated(target, original, given, call, autocast)
-        mask = None if call.mask is None else first_mask(call.mask)
-        kept = WatchedCall(len(self._calls), attend, call.causal, call.softmax_scale, q, k, v, mask=mask)
+        kept = WatchedCall(len(self._calls), attend, call.causal, call.softmax_scale, q, k, v, mask=call.mask)
         tensors = {"do": o, "dq": given[name_of("q", given)]}
         if self._dk and call.k.requires_grad:
             tensors["dk"] = given[name_of("k", given)]
@@ -227,7 +224,7 @@ class Watcher:
             found = call.errors(self._passes, dk=self._dk)
         # A training run is worth more than its alarm.
         except Exception as problem:  # noqa: BLE001
-            self._leave_out(f"{type(problem).__name__}: {problem}")
+            self._leave_out(reason_of(problem))
             return None
         if found is None:
             self._leave_out("its gradient has not come")
