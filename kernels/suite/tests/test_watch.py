@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from gprojci_suite import inputs, reference
 from gprojci_suite.capture import CaptureWarning, Reading, Target, capture, watch
@@ -464,6 +465,39 @@ def test_an_alarm_that_is_off_says_so_once(how: str, told: str, caplog: pytest.L
     watcher.close()
     assert [told in record.getMessage() for record in caplog.records] == ([True] if told else [])
     assert {record.levelname for record in caplog.records} <= {"WARNING"}
+
+
+class Adapted(nn.Module):
+    """A frozen encoder, keys that are trained against its queries, and attention that is trained as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen, self.trained = nn.Linear(16, 16).requires_grad_(False), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, 16) to a scalar."""
+        q = self.frozen(x)[:, None]
+        encoded = functional.scaled_dot_product_attention(q, q, q)
+        k = self.trained(x)[:, None]
+        encoded = encoded + functional.scaled_dot_product_attention(q, k, k)
+        return (encoded + functional.scaled_dot_product_attention(k.square(), k, k)).sum()
+
+
+def test_what_has_no_gradient_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
+    model = Adapted()
+    watcher = watch(model, every=1)
+    model(torch.randn(2, 8, 16)).backward()
+    watcher.close()
+    assert (len(watcher.readings), caplog.records) == (1, [])
+
+
+def test_reentrant_checkpointing_hides_every_call(caplog: pytest.LogCaptureFixture) -> None:
+    model, inside = nn.Linear(16, 16), Masked("causal")
+    model.forward = lambda x: checkpoint(inside, x, use_reentrant=True)  # type: ignore[method-assign]
+    watcher = watch(model, every=1)
+    model(torch.randn(2, 8, 16, requires_grad=True)).backward()
+    watcher.close()
+    assert (watcher.readings, "as in reentrant checkpointing, are not seen" in caplog.text) == ([], True)
 
 
 def test_a_pass_that_was_not_finished_tells_of_nothing(caplog: pytest.LogCaptureFixture) -> None:

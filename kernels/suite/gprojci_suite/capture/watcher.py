@@ -26,7 +26,6 @@ from gprojci_suite.capture.targets import (
     Call,
     Function,
     Target,
-    Unreadable,
     by_name,
     find,
     name_of,
@@ -44,7 +43,10 @@ DRIFTED = "which must not move it: the keys have drifted from zero, and their of
 SATURATED = "so it is not the keys' offset: its rows are saturated, or the kernel is wrong"
 REASONS = 3
 """Reasons named, of those for which calls are left out."""
-UNSEEN = "no attention call was seen, and nothing will warn of any: name the function that computes it with wrap"
+UNSEEN = (
+    "no attention call was seen, and nothing will warn of any: name the function that computes it with wrap; calls "
+    "without a gradient, as in reentrant checkpointing, are not seen"
+)
 
 
 @dataclass(frozen=True)
@@ -181,11 +183,11 @@ class Watcher:
     ) -> None:
         o = result[0] if isinstance(result, tuple) else result
         if not isinstance(o, Tensor) or not o.requires_grad:
-            raise Unreadable("its result needs no gradient")
+            return
         given = by_name(target, original, args, kwargs)
         call = read(target, given, masks_allowed=True)
         if not call.q.requires_grad:
-            raise Unreadable("the queries need no gradient")
+            return  # There is no dq to warn of.
         device = call.q.device.type
         lowered, lower = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         autocast = functools.partial(torch.autocast, device, lower, enabled=lowered)
